@@ -1,0 +1,76 @@
+// The shape of a model, without torch: what the plan, the budgets and the initialiser need.
+//
+// A model is an ordered list of blocks (embedding, layers, head). Each block uses parameter groups;
+// a group holds tensors, flattened in a fixed order, each starting on kTensorAlignBytes so that
+// kernels see the same alignment wherever the group rests. Sizes here are in elements unless the
+// name says bytes. Plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "io/status.h"
+#include "engine/model/model_config.h"
+
+namespace marea {
+
+inline constexpr uint64_t kTensorAlignBytes = 256;
+// Groups are padded to whole pages in every kind: 2048 elements are 4 KiB of bf16.
+inline constexpr uint64_t kGroupAlignElements = 2048;
+
+enum class InitKind : uint8_t { kNormal, kZeros, kOnes };
+
+struct TensorShape {
+  std::string name;             // Hugging Face's name, "model.layers.0.self_attn.q_proj.weight"
+  std::vector<int64_t> dims;
+  uint64_t elements;
+  uint64_t first_element;       // within its group
+  InitKind init = InitKind::kNormal;
+  double init_std = 0.02;       // kNormal
+};
+
+struct GroupShape {
+  std::string name;             // "embed", "layers.0", "norm"
+  std::vector<TensorShape> tensors;
+  uint64_t elements;            // padded to kGroupAlignElements
+  uint64_t parameters;          // without padding
+  bool frozen = false;
+};
+
+enum class BlockKind : uint8_t { kEmbedding, kLayer, kHead };
+
+// Byte counts are for one micro-batch. Workspace is the peak of temporaries that the compute
+// library allocates while the op runs, beyond what the plan places.
+struct BlockShape {
+  std::string name;
+  BlockKind kind;
+  uint32_t layer = 0;             // kLayer: which one
+  std::vector<uint32_t> groups;   // into ModelShape::groups, in the order the block's code expects
+  uint64_t input_bytes = 0;       // the activation this block reads; 0 for the embedding
+  uint64_t output_bytes = 0;      // the activation this block writes; 0 for the head
+  uint64_t forward_workspace_bytes = 0;
+  uint64_t backward_workspace_bytes = 0;
+  double forward_flops = 0;       // one micro-batch, forward only
+};
+
+struct ModelShape {
+  ModelConfig config;
+  std::vector<GroupShape> groups;
+  std::vector<BlockShape> blocks;  // embedding first, head last
+  uint64_t parameters = 0;         // tied weights counted once
+};
+
+// What a micro-batch looks like.
+struct BatchShape {
+  uint32_t sequences;        // micro-batch size
+  uint32_t sequence_length;
+};
+
+enum class Precision : uint8_t { kFp32, kBf16 };
+constexpr uint64_t WeightBytes(Precision precision) { return precision == Precision::kBf16 ? 2 : 4; }
+
+// REQUIRES: `config` came from ParseModelConfig (so it is consistent).
+ModelShape MakeModelShape(const ModelConfig& config, const BatchShape& batch, Precision precision);
+
+}  // namespace marea
