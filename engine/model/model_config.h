@@ -4,8 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-
-#include <nlohmann/json_fwd.hpp>
+#include <vector>
 
 #include "io/status.h"
 
@@ -34,10 +33,13 @@ struct ModelConfig {
   double norm_epsilon;
   double init_std;
   bool tied_embeddings;
-  double rope_theta = 10000.0;               // Llama
-  std::optional<RopeScaling> rope_scaling;   // Llama
-  bool attention_bias = false;               // Llama
-  bool mlp_bias = false;                     // Llama
+  double rope_theta = 10000.0;              // Llama
+  std::optional<RopeScaling> rope_scaling;  // Llama
+  bool attention_bias = false;              // Llama
+  bool mlp_bias = false;                    // Llama
+  // Llama: this token's embedding starts as zeros and gets no gradient from its use as an input.
+  std::optional<uint32_t> padding_token;
+  std::vector<std::string> notices;  // what the file asks for and is not done here, for the user
 };
 
 // Parses the text of a config.json; `origin` is the path that messages name. InvalidArgument for

@@ -10,31 +10,34 @@
 #include <string>
 #include <vector>
 
-#include "io/status.h"
 #include "engine/model/model_config.h"
+#include "io/status.h"
 
 namespace marea {
 
 inline constexpr uint64_t kTensorAlignBytes = 256;
+// In elements of the narrowest kind (2 bytes), so that one layout serves every kind.
+inline constexpr uint64_t kTensorAlignElements = kTensorAlignBytes / 2;
 // Groups are padded to whole pages in every kind: 2048 elements are 4 KiB of bf16.
 inline constexpr uint64_t kGroupAlignElements = 2048;
 
 enum class InitKind : uint8_t { kNormal, kZeros, kOnes };
 
 struct TensorShape {
-  std::string name;             // Hugging Face's name, "model.layers.0.self_attn.q_proj.weight"
+  std::string name;  // Hugging Face's name, "model.layers.0.self_attn.q_proj.weight"
   std::vector<int64_t> dims;
   uint64_t elements;
-  uint64_t first_element;       // within its group
+  uint64_t first_element;  // within its group
   InitKind init = InitKind::kNormal;
-  double init_std = 0.02;       // kNormal
+  double init_std = 0.02;  // kNormal
+  int64_t zero_row = -1;   // kNormal: this row starts as zeros (a padding token's embedding)
 };
 
 struct GroupShape {
-  std::string name;             // "embed", "layers.0", "norm"
+  std::string name;  // "embed", "layers.0", "norm"
   std::vector<TensorShape> tensors;
-  uint64_t elements;            // padded to kGroupAlignElements
-  uint64_t parameters;          // without padding
+  uint64_t elements;    // padded to kGroupAlignElements
+  uint64_t parameters;  // without padding
   bool frozen = false;
 };
 
@@ -45,32 +48,46 @@ enum class BlockKind : uint8_t { kEmbedding, kLayer, kHead };
 struct BlockShape {
   std::string name;
   BlockKind kind;
-  uint32_t layer = 0;             // kLayer: which one
-  std::vector<uint32_t> groups;   // into ModelShape::groups, in the order the block's code expects
-  uint64_t input_bytes = 0;       // the activation this block reads; 0 for the embedding
-  uint64_t output_bytes = 0;      // the activation this block writes; 0 for the head
+  uint32_t layer = 0;            // kLayer: which one
+  std::vector<uint32_t> groups;  // into ModelShape::groups, in the order the block's code expects
+  uint64_t input_bytes = 0;      // the activation this block reads; 0 for the embedding
+  uint64_t output_bytes = 0;     // the activation this block writes; 0 for the head
   uint64_t forward_workspace_bytes = 0;
   uint64_t backward_workspace_bytes = 0;
-  double forward_flops = 0;       // one micro-batch, forward only
+  double forward_flops = 0;  // one micro-batch, forward only
 };
 
 struct ModelShape {
   ModelConfig config;
   std::vector<GroupShape> groups;
-  std::vector<BlockShape> blocks;  // embedding first, head last
-  uint64_t parameters = 0;         // tied weights counted once
+  std::vector<BlockShape> blocks;    // embedding first, head last
+  uint64_t parameters = 0;           // tied weights counted once
+  uint64_t compute_fixed_bytes = 0;  // tables that BlockCompute keeps for the whole run
 };
 
 // What a micro-batch looks like.
 struct BatchShape {
-  uint32_t sequences;        // micro-batch size
+  uint32_t sequences;  // micro-batch size
   uint32_t sequence_length;
 };
 
 enum class Precision : uint8_t { kFp32, kBf16 };
-constexpr uint64_t WeightBytes(Precision precision) { return precision == Precision::kBf16 ? 2 : 4; }
+constexpr uint64_t WeightBytes(Precision precision) {
+  return precision == Precision::kBf16 ? 2 : 4;
+}
 
-// REQUIRES: `config` came from ParseModelConfig (so it is consistent).
+// Rows (tokens) of a micro-batch whose logits the head computes at once: at most about
+// kLossChunkBytes of fp32 logits, so that the full logits never exist.
+inline constexpr uint64_t kLossChunkBytes = uint64_t{32} << 20;
+uint64_t LossChunkRows(const ModelConfig& config, const BatchShape& batch);
+
+// REQUIRES: `config` came from ParseModelConfig (so it is consistent); the batch is not empty, and
+// its sequence_length is at most max_positions (CheckBatchShape).
+// Groups start trainable: set GroupShape::frozen afterwards; byte counts remain upper bounds.
 ModelShape MakeModelShape(const ModelConfig& config, const BatchShape& batch, Precision precision);
+
+// InvalidArgument, naming `--sequence-length` or the micro-batch, for a batch that the model cannot
+// take: empty, longer than max_positions, or too large to index.
+Status CheckBatchShape(const ModelConfig& config, const BatchShape& batch);
 
 }  // namespace marea
