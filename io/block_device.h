@@ -30,11 +30,21 @@ enum class IoMode : uint8_t {
 const char* IoModeName(IoMode mode);
 
 // The mode in use, why it is not a better one, what that costs, and the line that would lift it.
-// `reason` and `remedy` are empty for the best mode.
+// All three texts are empty for the best mode.
 struct IoModeReport {
   IoMode mode;
   std::string reason;
   std::string remedy;
+  std::string cost;
+};
+
+// What a device has moved since it was made. Bytes count once, when the kernel reported them.
+struct IoCounters {
+  uint64_t read_bytes = 0;
+  uint64_t write_bytes = 0;
+  uint64_t short_transfers = 0;  // resumed
+  uint64_t retries = 0;          // after EINTR, EAGAIN or the first EIO
+  uint64_t failures = 0;         // requests that completed with an error
 };
 
 // REQUIRES: offset, bytes and the address of data are multiples of kPageBytes, and bytes > 0.
@@ -78,6 +88,7 @@ class BlockDevice {
   virtual size_t in_flight() const = 0;  // submitted, not yet reaped
   virtual size_t capacity() const = 0;   // the most that may be in flight
   virtual const IoModeReport& mode() const = 0;
+  virtual const IoCounters& counters() const = 0;  // the driving thread's
 };
 
 }  // namespace marea

@@ -1,0 +1,45 @@
+// BlockDevice on io_uring: one ring, driven by one thread, no io-wq workers in steady state.
+//
+// Method (axboe/liburing): SINGLE_ISSUER | DEFER_TASKRUN | COOP_TASKRUN, dropping what the kernel
+// refuses; registered buffers and files; a bounded number of requests in flight, each reached
+// through user_data; one completion handler for whole, short and failed transfers. A read of an
+// eventfd is kept armed in the ring, so that Wake ends a blocked Reap.
+//
+// Owner and thread rule: as BlockDevice. The ring is made disabled and enabled by the first Submit
+// or Reap, so the thread that drives it need not be the one that made it; afterwards a call from
+// any other thread (but Wake) is a programmer error. The destructor may run on any thread once
+// nothing is in flight; with transfers in flight it belongs to the driving thread and blocks until
+// they end, for the kernel still owns their memory.
+//
+// If io_uring_enter itself fails, the device is broken: every request in flight completes with that
+// Status, later ones are refused with it. The memory of requests that failed so may still be
+// written by the kernel until the device is destroyed.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "io/device_options.h"
+#include "io/status.h"
+
+namespace marea {
+
+// Makes a device in the mode `options.mode` (kUringRegistered or kUring). REQUIRES: it is set to
+// one of the two. Unavailable if this mode is impossible: error_number() is the kernel's, the
+// message says what was refused and the line that would lift it.
+Result<std::unique_ptr<BlockDevice>> MakeUringDevice(std::span<const DeviceFile> files,
+                                                     std::span<const std::span<std::byte>> buffers,
+                                                     const BlockDeviceOptions& options);
+
+// Can this process use io_uring at all? Sets up a ring of two entries and runs a no-op through it.
+// Unavailable names the cause and, after "remedy: ", the line that would lift it.
+struct UringProbe {
+  int error_number = 0;  // 0: it works
+  std::string cause;
+  std::string remedy;
+};
+UringProbe ProbeUring();
+
+}  // namespace marea
