@@ -1,0 +1,27 @@
+// Copies between RAM and VRAM.
+//
+// Implementations: memcpy_device_copy (the CPU's stand-in for VRAM is RAM), and CUDA streams in a
+// GPU build. Owner: the run; outlives the swapper. Thread rule: Start from one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "swap/op_runner.h"
+
+namespace marea {
+
+enum class CopyDirection : uint8_t { kToDevice, kToHost };
+
+class DeviceCopy {
+ public:
+  virtual ~DeviceCopy() = default;
+  // Never blocks. Copies of one direction run in the order given; the two directions overlap.
+  // `done` is called once, from any thread, when the bytes are final. REQUIRES: equal sizes; both
+  // spans stay in place until `done`.
+  virtual void Start(std::span<std::byte> destination, std::span<const std::byte> source,
+                     CopyDirection direction, Completion done) = 0;
+};
+
+}  // namespace marea
