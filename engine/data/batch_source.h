@@ -2,9 +2,9 @@
 //
 // Step s of a pass covers positions [s*B, (s+1)*B) of that pass's permutation, B = G * W * micro.
 // Sample j of the step's global batch is j = (g*W + r)*micro + m: accumulation round g, rank r, row
-// m. Flush rule: a pass has ceil(samples / B) steps; its last step has as many rounds as its samples
-// need, and the rows that remain in the last round are padding of weight 0. So shapes stay fixed,
-// every sample of a pass counts exactly once, and nothing is carried into the next pass.
+// m. Flush rule: a pass has ceil(samples / B) steps; its last step has as many rounds as its
+// samples need, and the rows that remain in the last round are padding of weight 0. So shapes stay
+// fixed, every sample of a pass counts exactly once, and nothing is carried into the next pass.
 //
 // Owner: the trainer; borrows the Dataset, which must outlive it. Thread rule: const calls from any
 // thread.
