@@ -23,9 +23,10 @@
 #include <cstdint>
 
 #include "engine/optim/simd_level.h"
-#include "engine/optim/worker_pool.h"
 
 namespace marea {
+
+class WorkerPool;
 
 // torch.optim.AdamW's defaults.
 struct AdamWConfig {

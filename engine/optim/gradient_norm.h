@@ -16,9 +16,10 @@
 #include <cstdint>
 
 #include "engine/optim/simd_level.h"
-#include "engine/optim/worker_pool.h"
 
 namespace marea {
+
+class WorkerPool;
 
 inline constexpr size_t kNormBlockElements = 64;
 

@@ -1,0 +1,32 @@
+# The objects compiled with AVX flags define their own kernels and nothing that another object could
+# share: the linker may keep any copy of an inline function, and an older processor would stop at it
+# (Note [One source, three objects] in engine/optim/optim_kernels.h).
+# Arguments: -DNM=<nm> -DARCHIVE=<libmarea_core.a>
+execute_process(COMMAND ${NM} --defined-only --extern-only ${ARCHIVE}
+                OUTPUT_VARIABLE symbols RESULT_VARIABLE result)
+if(NOT result EQUAL 0)
+  message(FATAL_ERROR "${NM} could not read ${ARCHIVE}")
+endif()
+string(REPLACE "\n" ";" lines "${symbols}")
+set(in_avx_object FALSE)
+set(own_symbols 0)
+foreach(line IN LISTS lines)
+  if(line MATCHES "^([^ ]+\\.o):$")
+    set(member ${CMAKE_MATCH_1})
+    if(member MATCHES "^optim_kernels_avx")
+      set(in_avx_object TRUE)
+    else()
+      set(in_avx_object FALSE)
+    endif()
+  elseif(in_avx_object AND line MATCHES "[^ ]+ [^ ] (.+)$")
+    set(symbol ${CMAKE_MATCH_1})
+    if(symbol MATCHES "N_AVX[23]|kAvx2Kernels|kAvx512Kernels")
+      math(EXPR own_symbols "${own_symbols} + 1")
+    else()
+      message(FATAL_ERROR "${member} defines ${symbol}, which other objects may share")
+    endif()
+  endif()
+endforeach()
+if(own_symbols LESS 2)
+  message(FATAL_ERROR "${ARCHIVE} holds no kernels: has an object been renamed?")
+endif()
