@@ -12,8 +12,9 @@ const char* LaneName(Lane lane) {
 
 const char* OpKindName(OpKind kind) {
   static constexpr const char* kNames[kOpKindCount] = {
-      "read",     "write",            "copy_in", "copy_out", "gather", "reduce_scatter", "forward",
-      "backward", "forward_backward", "reduce",  "clip",     "update", "head_eval",      "commit"};
+      "read",      "write",    "copy_in",          "copy_out", "gather", "reduce_scatter",
+      "forward",   "backward", "forward_backward", "reduce",   "clip",   "update",
+      "head_eval", "commit"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -25,11 +26,16 @@ const char* SpaceName(Space space) {
 bool Active(const Op& op, const StepMask& mask) {
   if (op.micro != kNone && op.micro >= mask.micro_count) return false;
   switch (op.when) {
-    case When::kAlways: return true;
-    case When::kIfUpdate: return mask.update;
-    case When::kIfForward: return mask.train || mask.eval;
-    case When::kIfTrain: return mask.train;
-    case When::kIfEval: return mask.eval;
+    case When::kAlways:
+      return true;
+    case When::kIfUpdate:
+      return mask.update;
+    case When::kIfForward:
+      return mask.train || mask.eval;
+    case When::kIfTrain:
+      return mask.train;
+    case When::kIfEval:
+      return mask.eval;
   }
   return false;
 }

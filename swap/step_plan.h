@@ -1,11 +1,11 @@
 // The step plan: a training step as plain data.
 //
-// A plan is a loop body: the compiler (engine/plan) emits one serial program of ops; each op sits in
-// one lane, and a lane's order is the program's projection on it. Lanes run concurrently and ahead
-// of each other; `waits` are the only order between lanes. Ops declare every byte range that they
-// touch (`accesses`), and waits are derived from those declarations alone (plan_waits.h) and proved
-// by a separate reader (plan_check.h). The executor (executor.h) has no other input than a plan and
-// each turn's mask. See docs/step-plan.md for a worked example.
+// A plan is a loop body: the compiler (engine/plan) emits one serial program of ops; each op sits
+// in one lane, and a lane's order is the program's projection on it. Lanes run concurrently and
+// ahead of each other; `waits` are the only order between lanes. Ops declare every byte range that
+// they touch (`accesses`), and waits are derived from those declarations alone (plan_waits.h) and
+// proved by a separate reader (plan_check.h). The executor (executor.h) has no other input than a
+// plan and each turn's mask. See docs/step-plan.md for a worked example.
 //
 // One *turn* of the loop is `update(k-1) + forward(k) + backward(k)`: the optimizer step of the
 // previous turn's gradients flows into the forward of this one.
@@ -38,7 +38,7 @@ enum class OpKind : uint8_t {
   kBackward,         // compute: recompute and backward of one block, one micro-batch
   kForwardBackward,  // compute: the last block, forward and backward back to back
   kReduce,           // compute: adds the uses of a group, rounds to the held gradient, sums squares
-  kClip,             // cpu: the global norm and clipping coefficient; the step's loss
+  kClip,             // cpu: the turn's loss; in training the global norm and clipping coefficient
   kUpdate,           // cpu: AdamW on one chunk
   kHeadEval,         // compute: the last block in evaluation, loss only
   kCommit,           // cpu: commits an epoch
@@ -86,14 +86,18 @@ inline constexpr uint32_t kHomeRing = kNone;
 struct Buffer {
   Space space;
   uint64_t bytes;
-  uint64_t offset;           // in its space; from the start of the arena
+  uint64_t offset;            // in its space; from the start of the arena
   uint32_t ring = kHomeRing;  // index into StepPlan::rings
   Content content;
 };
 
 enum class AccessMode : uint8_t { kRead = 1, kWrite = 2, kReadWrite = 3 };
-constexpr bool Reads(AccessMode mode) { return (static_cast<int>(mode) & 1) != 0; }
-constexpr bool Writes(AccessMode mode) { return (static_cast<int>(mode) & 2) != 0; }
+constexpr bool Reads(AccessMode mode) {
+  return (static_cast<int>(mode) & 1) != 0;
+}
+constexpr bool Writes(AccessMode mode) {
+  return (static_cast<int>(mode) & 2) != 0;
+}
 
 struct Access {
   uint32_t buffer;  // index into StepPlan::buffers
@@ -115,7 +119,7 @@ struct Wait {
 //   read, write, copy_in, copy_out   source, destination (equal bytes)
 //   forward                          output activation, [input activation], weights of each group
 //   backward                         output gradient (the input gradient replaces it in place),
-//                                    [input activation], weights..., accumulators of each
+//                                    [input activation, weights...], accumulators of each
 //                                    trainable group
 //   forward_backward                 loss scalar, input gradient, input activation, weights...,
 //                                    accumulators...
@@ -123,18 +127,19 @@ struct Wait {
 //   reduce                           held gradient, norm scalar, accumulators of each use
 //   clip                             clip scalars (coefficient), loss scalars, norm scalars...
 //   update                           weight, [master_low], moment1, moment2, gradient, coefficient
-// The embedding block has no input activation. Engine tells accesses apart by buffer content too.
+// The embedding block has no input activation and its backward needs no weights. A written (not
+// read) accumulator is overwritten, a read-written one added to.
 struct Op {
   OpKind kind;
   Lane lane;
   When when = When::kAlways;
-  uint32_t block = kNone;     // the block that this op serves
-  uint32_t group = kNone;     // the parameter group it touches, where it is one
-  uint32_t chunk = 0;         // chunk of the group, for transfers and updates
-  uint32_t micro = kNone;     // micro-batch, kNone where the op is not one micro-batch's
-  uint32_t position = 0;      // index within its lane
-  std::vector<Access> accesses;
-  std::vector<Wait> waits;
+  uint32_t block = kNone;  // the block that this op serves
+  uint32_t group = kNone;  // the parameter group it touches, where it is one
+  uint32_t chunk = 0;      // chunk of the group, for transfers and updates
+  uint32_t micro = kNone;  // micro-batch, kNone where the op is not one micro-batch's
+  uint32_t position = 0;   // index within its lane
+  std::vector<Access> accesses = {};
+  std::vector<Wait> waits = {};
 };
 
 // A part of an arena whose bytes are handed out in order of first use and reused: its size is the
