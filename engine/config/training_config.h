@@ -4,11 +4,13 @@
 // an optional hold what the run uses. Plain values.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "engine/model/model_shape.h"
+#include "engine/optim/lr_schedule.h"
 
 namespace marea {
 
@@ -50,27 +52,6 @@ struct OptimizerConfig {
   double weight_decay = 0.0;
 };
 
-enum class SchedulerType : uint8_t { kConstant, kWarmup, kWarmupDecay, kWarmupCosine };
-enum class WarmupType : uint8_t { kLog, kLinear };
-
-struct SchedulerConfig {
-  SchedulerType type = SchedulerType::kConstant;
-  double warmup_min_lr = 0.0;     // kWarmup, kWarmupDecay
-  double warmup_max_lr = 0.0;     // kWarmup, kWarmupDecay
-  double warmup_min_ratio = 0.0;  // kWarmupCosine
-  double cos_min_ratio = 1e-4;    // kWarmupCosine
-  uint64_t warmup_num_steps = 1000;
-  WarmupType warmup_type = WarmupType::kLog;
-  // kWarmupDecay, kWarmupCosine: absent only if it was "auto" and the steps of the run are not
-  // known yet. The trainer sets it before the first step.
-  std::optional<uint64_t> total_num_steps;
-  // kWarmupDecay and kWarmupCosine with an absent total_num_steps.
-  bool needs_total_steps() const {
-    return (type == SchedulerType::kWarmupDecay || type == SchedulerType::kWarmupCosine) &&
-           !total_num_steps.has_value();
-  }
-};
-
 // DeepSpeed's asynchronous I/O settings, honoured where the file names them.
 struct AioConfig {
   std::optional<uint64_t> block_size;  // a multiple of 4096
@@ -80,16 +61,16 @@ struct AioConfig {
   std::optional<bool> overlap_events;
 };
 
-// Held gradients, and whether weights are split into a bf16 half and the rest.
-enum class FloatType : uint8_t { kFp32, kBf16 };
-
 struct TrainingConfig {
-  FloatType precision = FloatType::kFp32;      // kBf16 if bf16.enabled
-  FloatType gradient_type = FloatType::kFp32;  // data_types.grad_accum_dtype, else as precision
+  Precision precision = Precision::kFp32;      // kBf16 if bf16.enabled
+  Precision gradient_type = Precision::kFp32;  // data_types.grad_accum_dtype, else as precision
   BatchConfig batch;
   ZeroConfig zero;
   OptimizerConfig optimizer;
-  SchedulerConfig scheduler;
+  LrSchedule schedule;
+  // total_num_steps was "auto" and the steps of the run are not known yet: the trainer sets it, and
+  // calls CheckLrSchedule, before the first step.
+  bool schedule_needs_total_steps = false;
   double gradient_clipping = 0.0;  // 0: off
   AioConfig aio;
 
