@@ -94,28 +94,34 @@ class ResidencyTable {
     uint32_t filling = 0;       // copies being filled
     uint32_t home_readers = 0;  // ops in flight that read the home
     uint32_t copy_readers = 0;  // ops in flight that read a copy
-    uint32_t leases = 0;        // always copies + filling, plus a copy being produced or lost
+    uint32_t leases = 0;        // always copies + filling
+
+    // Bytes that nobody misses once their users are done: no home need hold them.
+    bool transient() const { return id.kind == ShardKind::kPartial; }
   };
 
   explicit ResidencyTable(std::vector<Row> rows);
   ~ResidencyTable();  // REQUIRES: CheckIdle
 
-  // Begins and ends: each Begin that returned Ok is followed by exactly one End. The Lease of a new
-  // copy is filled in by the call that begins to fill or produce it.
-  Status BeginFetch(uint32_t row, Lease& copy);
-  Status BeginSpread(uint32_t row, Lease& copy);
-  void EndFetch(uint32_t row, bool ok);
-  void EndSpread(uint32_t row, bool ok);
+  // Begins and ends: each Begin that returned Ok is followed by exactly one End, one that did not
+  // by none. The Lease of a new copy is filled in by the call that begins to fill or produce it; an
+  // End that reports failure takes it away again, for the bytes are not there.
+  Status BeginFetch(uint32_t row, Lease& copy);   // REQUIRES: `copy` holds nothing
+  Status BeginSpread(uint32_t row, Lease& copy);  // REQUIRES: `copy` holds nothing
+  void EndFetch(uint32_t row, Lease& copy, bool ok);
+  void EndSpread(uint32_t row, Lease& copy, bool ok);
   Status BeginUseHome(uint32_t row);
-  Status BeginUseCopy(uint32_t row, const Lease& copy);
+  Status BeginUseCopy(uint32_t row);
   void EndUseHome(uint32_t row);
   void EndUseCopy(uint32_t row);
-  Status BeginChangeHome(uint32_t row, bool keeps_old_bytes);
-  Status BeginChangeCopy(uint32_t row, const Lease& copy);
+  Status BeginChangeHome(uint32_t row);
+  Status BeginProduceHome(uint32_t row);
+  void EndChangeHome(uint32_t row, bool ok);
+  Status BeginChangeCopy(uint32_t row);
   Status BeginProduceCopy(uint32_t row,
                           Lease& copy);  // `copy` may hold the row's only copy already
-  void EndChange(uint32_t row, bool ok);
-  Status BeginWriteBack(uint32_t row, const Lease& copy);
+  void EndChangeCopy(uint32_t row, Lease& copy, bool ok);
+  Status BeginWriteBack(uint32_t row);
   void EndWriteBack(uint32_t row, bool ok);
 
   const Row& row(uint32_t index) const { return rows_[index]; }
@@ -127,11 +133,12 @@ class ResidencyTable {
 
  private:
   friend class Lease;
-  // The one place where a state changes. Refuses and changes nothing, or applies.
-  Status Apply(uint32_t row, ResidencyEvent event);
-  // The guards that counts add to the table; nullptr if there is no objection.
-  static const char* Objection(const Row& row, ResidencyEvent event);
-  Status Drop(uint32_t row);
+  // The one place where a state changes. `has_lease`: the copy that the event is about exists.
+  // Refuses and changes nothing, or applies.
+  Status Apply(uint32_t row, ResidencyEvent event, bool has_lease = true);
+  void Must(uint32_t row, ResidencyEvent event);  // an End that is refused is a programmer error
+  Status Release(uint32_t row);
+  void TakeAway(Lease& copy);
 
   std::vector<Row> rows_;
 };

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -15,14 +16,15 @@
 
 namespace marea {
 
-// Base of the arena of each space, by Space; kFile and spaces without homes may be empty.
-using ArenaSpans = std::array<std::span<std::byte>, kSpaceCount>;
-
 class ShardAccess {
  public:
-  // `bounce` carries NVMe chunks: page aligned, whole pages, at least the largest chunk rounded up
-  // (empty if no home is on NVMe). All outlive this object; `bounce` is not used between calls.
-  ShardAccess(Swapper& swapper, const ArenaSpans& arenas, std::span<std::byte> bounce);
+  // `bases[space]` is where a space's bytes begin in memory, as for the executor. `bounce` carries
+  // NVMe chunks: page aligned, whole pages, at least the largest chunk (empty if no home is on
+  // NVMe; memory registered with the device is faster; the staging ring will do). All outlive this
+  // object; `bounce` is not used between calls. `pump` is called over and over while a transfer is
+  // in flight, for transfers that no thread drives (a simulation); without it, calls sleep.
+  ShardAccess(Swapper& swapper, const std::array<std::byte*, kSpaceCount>& bases,
+              std::span<std::byte> bounce, std::function<void()> pump = {});
 
   // The pieces in which the shard is read and written, in order of first byte; empty if the plan
   // does not know the shard.
@@ -39,14 +41,17 @@ class ShardAccess {
  private:
   Status ReadRow(uint32_t row, uint64_t skip, std::span<std::byte> bytes);
   Status WriteRow(uint32_t row, std::span<const std::byte> bytes);
-  std::span<std::byte> HomeSpan(uint32_t row) const;
-  Status ChunkTransferNow(uint32_t row, IoDirection direction);
-  Status CopyNow(std::span<std::byte> destination, std::span<const std::byte> source,
-                 CopyDirection direction);
+  std::span<std::byte> HomeSpan(uint32_t row, Space* space) const;
+  Status MoveChunk(uint32_t row, IoDirection direction);
+  Status MoveVram(std::span<std::byte> destination, std::span<const std::byte> source,
+                  CopyDirection direction);
+  Status WaitFor(const std::function<void(Completion)>& start);
+  Status Unknown(ShardKind kind, uint32_t group, uint64_t first_byte, uint64_t bytes) const;
 
   Swapper& swapper_;
-  const ArenaSpans arenas_;
+  const std::array<std::byte*, kSpaceCount> bases_;
   const std::span<std::byte> bounce_;
+  const std::function<void()> pump_;
 };
 
 }  // namespace marea

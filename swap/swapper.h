@@ -63,7 +63,7 @@ class Swapper final : public OpRunner {
   // Homes outside of a step (ShardAccess): what a shard is made of, and its state. Rows are in
   // order of first byte. Empty if the plan has no such shard.
   std::vector<uint32_t> RowsOf(ShardKind kind, uint32_t group, uint32_t index = 0) const;
-  const ShardChunk& chunk(uint32_t row) const { return residency_.row(row).id; }
+  const ShardChunk& chunk(uint32_t row) const { return map_.rows[row].id; }
   const HomePlace& home(uint32_t row) const { return map_.homes[row]; }
   Status BeginHomeRead(uint32_t row);
   void EndHomeRead(uint32_t row);
@@ -76,19 +76,20 @@ class Swapper final : public OpRunner {
   // A row's bytes in one ring value.
   struct Copy {
     Lease lease;
-    uint64_t turn = 0;
+    bool valid = false;     // filled or produced, and not being rewritten
+    uint64_t turn = 0;      // which use of the value this is
     uint32_t ops_left = 0;  // active ops of `turn` that touch this copy and have not completed
   };
 
-  Status Begin(const OpCall& call);
-  Status BeginTouch(const OpCall& call, const Touch& touch);
-  Status BeginFill(const OpCall& call, const Touch& touch);
-  void EndTouch(const Touch& touch, bool ok);
-  Status End(const OpCall& call, bool ok);
-  uint32_t ActiveOps(const Touch& touch, const StepMask& mask) const;
-  Status Assume(const OpCall& call, const Copy& copy) const;
-  void Transfer(const OpCall& call, Completion done);
-  std::string Context(const OpCall& call) const;
+  Status Begin(const OpCall& call) REQUIRES_LOCK(mutex_);
+  Status BeginTouch(const OpCall& call, const Touch& touch) REQUIRES_LOCK(mutex_);
+  Status OpenCopy(const OpCall& call, uint32_t copy) REQUIRES_LOCK(mutex_);
+  Status ExpectCopy(const OpCall& call, uint32_t copy) const REQUIRES_LOCK(mutex_);
+  void EndTouch(const Touch& touch, bool ok) REQUIRES_LOCK(mutex_);
+  Status End(const OpCall& call, bool ok) REQUIRES_LOCK(mutex_);
+  void DropLeases() REQUIRES_LOCK(mutex_);
+  void RunOp(const OpCall& call, Completion done);
+  void CheckStaging() const;
 
   const SwapperParts parts_;
   const AccessMap map_;

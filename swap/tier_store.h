@@ -13,6 +13,7 @@
 //   committed bytes; later ones in place there. Reads come from the newest.
 // - A failed request fails the store: its transfer and all others, pending or later, complete with
 //   that Status. A mismatched checksum fails its own transfer only.
+// - A transfer is one request: the device cuts it up and bounds what the kernel sees at once.
 //
 // Faults survived: any order of completions, requests larger than the device takes at once. Faults
 // detected: EIO, bit rot, misdirected or lost writes within a run (the checksum lives in memory).
@@ -22,7 +23,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <span>
+#include <optional>
 #include <vector>
 
 #include "io/block_device.h"
@@ -35,9 +36,6 @@
 namespace marea {
 
 struct TierStoreOptions {
-  // A transfer is cut into requests of at most this many bytes, so that a drive sees queue depth
-  // from a single chunk. A multiple of kPageBytes.
-  uint64_t request_bytes_max = kMiB;
   // Makes everything that has completed durable (fdatasync of the file in a run).
   std::function<Status()> flush = [] { return Status::Ok(); };
 };
@@ -78,39 +76,44 @@ class TierStore {
   enum class Contents : uint8_t { kNever, kValid };
   static constexpr uint32_t kNoTransfer = UINT32_MAX;
 
-  // Everything known about a chunk. A chunk's transfers form a list through Transfer::next.
+  // Everything known about a chunk. Its transfers form a list through Transfer::next.
   struct Chunk {
     Contents contents = Contents::kNever;
-    uint8_t slot = 0;        // holds the newest bytes
-    bool committed = false;  // `slot` holds committed bytes: the next write goes elsewhere
-    uint64_t checksum = 0;   // of the newest bytes
-    uint32_t running = kNoTransfer;
-    uint32_t last = kNoTransfer;
+    uint8_t slot = 0;             // holds the newest bytes
+    bool committed = false;       // and they are committed: the next write goes elsewhere
+    uint64_t checksum = 0;        // of the newest bytes
+    uint32_t last = kNoTransfer;  // the transfer started last, if any is pending
   };
+  // A record is reused once its transfer is over.
   struct Transfer {
     ChunkTransfer what{};
     ChunkDone done;
     uint32_t home = 0;            // position in layout_.homes
     uint32_t next = kNoTransfer;  // next transfer of the same chunk
+    uint32_t generation = 0;      // which use of this record: late completions are caught
     uint8_t slot = 0;
-    uint64_t checksum = 0;  // writes: of the bytes on their way
-    uint32_t requests_left = 0;
     bool superblock = false;
+    uint64_t epoch = 0;     // superblock only
+    uint64_t checksum = 0;  // writes: of the bytes on their way
     Status status = Status::Ok();
-    uint64_t generation = 0;  // tags of an earlier use of this record are caught
+  };
+  // A callback that is due.
+  struct Call {
+    ChunkDone done;
+    Status status;
   };
 
+  uint32_t Local(uint32_t chunk) const;
   uint32_t NewTransfer();
   void Begin(uint32_t index);
-  void Enqueue(uint32_t index, uint64_t offset, std::byte* data, uint64_t bytes);
   void Submit();
   void Reap(ReapWait wait);
-  void FinishIo(uint32_t index);
-  void Finish(uint32_t index);
+  void FinishIo(const IoCompletion& completion);
+  Call Finish(uint32_t index);
+  void FinishSuperblock(Transfer& transfer);
   void Fail(const Status& status);
-  Status VerifyRead(const Transfer& transfer);
+  Status VerifyRead(const Transfer& transfer) const;
   Status NameFailure(const Transfer& transfer, const Status& status) const;
-  size_t Local(uint32_t chunk) const;
 
   const ChunkTable& table_;
   const PathLayout layout_;
@@ -119,16 +122,16 @@ class TierStore {
   const uint32_t file_;
   const TierStoreOptions options_;
 
-  std::vector<uint32_t> local_of_chunk_;  // by table index; UINT32_MAX: not on this path
+  std::vector<uint32_t> local_of_chunk_;  // by table index; kNoTransfer: not on this path
   std::vector<Chunk> chunks_;             // parallel to layout_.homes
-  std::vector<Transfer> transfers_;       // records, reused through free_
-  std::vector<uint32_t> free_;
+  std::vector<Transfer> transfers_;
+  std::vector<uint32_t> free_;      // records of transfers_ that are not in use
   std::deque<IoRequest> unqueued_;  // waits for room in the device
-  std::vector<uint32_t> finished_;  // `done` is due
+  std::vector<uint32_t> ready_;     // I/O is over, Finish is due
+  std::vector<uint32_t> finished_;  // scratch of Poll
   std::vector<IoCompletion> completions_;
   size_t pending_ = 0;
-  uint64_t generation_ = 0;
-  uint64_t epoch_written_ = 0;
+  std::optional<uint64_t> epoch_written_;
   Status status_ = Status::Ok();
   struct PageDeleter {
     void operator()(std::byte* page) const;
