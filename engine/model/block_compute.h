@@ -28,20 +28,11 @@
 #include <memory>
 #include <span>
 
+#include "engine/data/micro_batch.h"
 #include "engine/model/model_shape.h"
 #include "io/status.h"
 
 namespace marea {
-
-// One micro-batch, row-major [sequences, sequence_length]. `labels` are already shifted: labels[i]
-// is the token that tokens[i] should predict. A weight of 0 means "no loss here"; the label there
-// is not looked at. Evaluation and the last block need no tokens, the embedding no labels or
-// weights: those may be null.
-struct MicroBatch {
-  const int32_t* tokens = nullptr;
-  const int32_t* labels = nullptr;
-  const float* weights = nullptr;
-};
 
 // Does this micro-batch begin the step's sum or add to it? kFirst writes every element of an
 // accumulator, padding included, and reads none.
@@ -87,7 +78,7 @@ class BlockCompute {
 
   // held = round(sum of the uses' accumulators, in the order given), in `held_precision`; writes
   // the sum of squares of the rounded values to `square_sum`, in double over fixed blocks of
-  // kNormBlockElements in order, so that neither chunks nor threads change a bit of it.
+  // kReduceBlockElements in order, so that neither chunks nor threads change a bit of it.
   // REQUIRES: at least one use; every use and `held` have the same number of elements.
   Status Reduce(ByteSpans uses, ByteSpan held, Precision held_precision, double* square_sum);
 
@@ -97,6 +88,6 @@ class BlockCompute {
   std::unique_ptr<Impl> impl_;
 };
 
-inline constexpr uint64_t kNormBlockElements = 4096;
+inline constexpr uint64_t kReduceBlockElements = 4096;
 
 }  // namespace marea

@@ -81,6 +81,14 @@ constexpr uint64_t WeightBytes(Precision precision) {
 inline constexpr uint64_t kLossChunkBytes = uint64_t{32} << 20;
 uint64_t LossChunkRows(const ModelConfig& config, const BatchShape& batch);
 
+// In bf16 the output matrix's gradient exists only in slices of this many rows before it is added
+// to the fp32 sum.
+inline constexpr uint64_t kOutputSliceBytes = uint64_t{8} << 20;
+constexpr uint64_t OutputSliceRows(uint64_t hidden) {
+  const uint64_t rows = kOutputSliceBytes / (2 * hidden);
+  return rows == 0 ? 1 : rows;
+}
+
 // REQUIRES: `config` came from ParseModelConfig (so it is consistent); the batch is not empty, and
 // its sequence_length is at most max_positions (CheckBatchShape).
 // Groups start trainable: set GroupShape::frozen afterwards; byte counts remain upper bounds.

@@ -1,0 +1,32 @@
+#include "engine/model/torch_runtime.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <torch/version.h>
+
+#include "io/check.h"
+
+namespace marea {
+
+void StartTorchRuntime(const TorchRuntimeOptions& options) {
+  MAREA_CHECK(options.threads >= 1, "torch needs at least one thread");
+  at::set_num_threads(static_cast<int>(options.threads));
+  at::globalContext().setDeterministicAlgorithms(options.deterministic, /*warn_only=*/false);
+  // The flag would also fill every new tensor with NaN, a cost without a use: nothing here reads
+  // memory that it has not written.
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+}
+
+void EnterComputeThread() {
+  at::init_num_threads();
+}
+
+uint32_t TorchThreads() {
+  return static_cast<uint32_t>(at::get_num_threads());
+}
+
+const char* TorchVersion() {
+  return TORCH_VERSION;
+}
+
+}  // namespace marea

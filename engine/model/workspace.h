@@ -1,0 +1,32 @@
+// How much memory the compute library takes while a block runs, and how much work a block is, by
+// formula: what the plan must know before anything runs.
+//
+// The formulas follow the code of gpt2_layer.cc, llama_layer.cc, embedding.cc and loss.cc statement
+// by statement and change with it; a test holds them to the peak that torch's allocator counts.
+// Pure functions.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/model/model_shape.h"
+
+namespace marea {
+
+// Peak bytes of temporaries, for one micro-batch. For the head `forward` is evaluation and
+// `backward` is forward and backward together.
+struct Workspace {
+  uint64_t forward_bytes;
+  uint64_t backward_bytes;
+};
+
+// `parameters`: of the block's groups (torch hands over a layer's gradients all at once).
+Workspace BlockWorkspace(const ModelConfig& config, const BatchShape& batch, Precision precision,
+                         BlockKind kind, uint64_t parameters);
+
+// Multiply-adds count as two. Attention counts half of the score matrix, since it is causal.
+double BlockForwardFlops(const ModelConfig& config, const BatchShape& batch, BlockKind kind);
+
+// RoPE's cosines and sines.
+uint64_t ComputeFixedBytes(const ModelConfig& config, const BatchShape& batch, Precision precision);
+
+}  // namespace marea
