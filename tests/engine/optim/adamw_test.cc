@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <memory>
+#include <thread>
 #include <vector>
 
+#include "engine/optim/optim_kernels.h"
 #include "engine/optim/simd_level.h"
 #include "engine/optim/worker_pool.h"
 #include "tests/engine/optim/adamw_test_shards.h"
@@ -101,6 +105,53 @@ TEST(AdamWTest, ChunksAndThreadsChangeNothing) {
       }
       EXPECT_TRUE(actual.SameBits(expected)) << threads << " threads, chunks " << chunk_elements;
     }
+  }
+}
+
+// Whether every float of first_bits + stride * i is stored as SplitMaster stores it (a NaN as the
+// canonical one) by an update that changes nothing (step size 0), so that all there is to it is the
+// kernel's own joining and splitting. `shards` and `masters` are scratch of the same length.
+bool KernelKeepsFloats(const optim_internal::OptimKernels& kernels, uint64_t first_bits,
+                       uint64_t stride, AdamWShards& shards, std::vector<float>& masters) {
+  const size_t elements = masters.size();
+  for (size_t i = 0; i < elements; ++i) {
+    masters[i] = std::bit_cast<float>(static_cast<uint32_t>(first_bits + stride * i));
+  }
+  SplitMasters(masters.data(), elements, shards.weight_bf16.data(), shards.master_low.data());
+  std::fill(shards.moment1.begin(), shards.moment1.end(), 0.0f);
+  std::fill(shards.moment2.begin(), shards.moment2.end(), 0.0f);
+  AdamWConstants constants = TestConstants(true);
+  constants.decay_factor = 1.0f;
+  constants.step_size = 0.0f;
+  kernels.adamw(shards.Chunk(WeightForm::kSplit, GradientForm::kBf16, 0, elements), constants, 0,
+                elements);
+  uint32_t difference = 0;
+  for (size_t i = 0; i < elements; ++i) {
+    const SplitFloat expected = SplitMaster(Canonical(masters[i]));
+    difference |= (expected.high ^ shards.weight_bf16[i]) | (expected.low ^ shards.master_low[i]);
+  }
+  return difference == 0;
+}
+
+TEST(AdamWTest, EveryFloatThroughTheKernels) {
+  constexpr uint64_t kFloatPatterns = uint64_t{1} << 32;
+  constexpr size_t kElements = 8192;  // stays in a core's own cache
+  const auto pool = MakePool(static_cast<int>(std::max(1u, std::thread::hardware_concurrency())));
+  for (const SimdLevel level : AvailableSimdLevels()) {
+    // The best level sees every float; the others every 257th, a stride that visits all low halves.
+    const uint64_t stride = level == DetectSimdLevel() ? 1 : 257;
+    const uint64_t batches = kFloatPatterns / (stride * kElements);
+    const optim_internal::OptimKernels& kernels = optim_internal::KernelsFor(level);
+    std::atomic<uint64_t> wrong_batches{0};
+    pool->ParallelFor(0, batches, 4096, [&](size_t first, size_t last) {
+      AdamWShards shards(kElements);
+      std::vector<float> masters(kElements);
+      for (size_t batch = first; batch < last; ++batch) {
+        const uint64_t first_bits = batch * stride * kElements;
+        if (!KernelKeepsFloats(kernels, first_bits, stride, shards, masters)) ++wrong_batches;
+      }
+    });
+    EXPECT_EQ(wrong_batches.load(), 0u) << SimdLevelName(level);
   }
 }
 
