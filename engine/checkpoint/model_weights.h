@@ -2,7 +2,8 @@
 //
 // Every tensor of the shape must be there with its dims, and nothing else may be, except: buffers
 // that carry no weights (GPT-2's attn.bias and attn.masked_bias masks, rotary inv_freq), and a
-// lm_head.weight equal to the embedding that it is tied to. A prefix that all names share
+// lm_head.weight equal to the embedding that it is tied to (or in its place). A prefix that all
+// names share
 // (`module.`, `_orig_mod.`), or a base prefix that all lack or have twice (`transformer.`,
 // `model.`), is seen through with a notice. A mismatch is one sentence: the first name and a count.
 //
@@ -37,9 +38,16 @@ class ModelWeights {
 
  private:
   explicit ModelWeights(std::unique_ptr<SafetensorsFile> file);
+  // Fills entries_, tied_head_ and unexpected_ from the file's names.
+  Status Match(const ModelShape& shape);
+  Status CheckTiedHead(const ModelShape& shape);
+  Status CheckNames(const std::vector<std::string>& missing) const;
+  Status CheckTensors(const ModelShape& shape);
 
   std::unique_ptr<SafetensorsFile> file_;
   std::unordered_map<std::string, const TensorEntry*> entries_;  // by the model's name
+  const TensorEntry* tied_head_ = nullptr;  // a lm_head.weight that the model does not have
+  std::vector<std::string> unexpected_;     // names of the file
   std::vector<std::string> notices_;
 };
 

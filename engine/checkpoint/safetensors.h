@@ -59,6 +59,8 @@ class SafetensorsFile {
 
  private:
   SafetensorsFile(std::string path, int fd, uint64_t file_bytes);
+  // Bytes [offset, offset + count) of the file. Corrupt if it has become too short.
+  Status ReadBytesAt(uint64_t offset, uint64_t count, void* out) const;
   Status ReadHeader();
   Status ParseHeader(const std::string& text, uint64_t data_offset);
   Status CheckLayout(uint64_t data_offset);
