@@ -259,6 +259,20 @@ constexpr SectionSpec kSections[] = {
     {kAio, kAioKeys},
 };
 
+bool IsSubsequence(std::string_view part, std::string_view whole) {
+  for (const char c : whole) {
+    if (!part.empty() && part.front() == c) part.remove_prefix(1);
+  }
+  return part.empty();
+}
+
+// Edit distance, but a word left out or put in ("warmup_steps") counts half of its letters.
+uint32_t Distance(std::string_view key, std::string_view known) {
+  const uint32_t distance = EditDistance(key, known);
+  const bool only_words = IsSubsequence(key, known) || IsSubsequence(known, key);
+  return only_words ? (distance + 1) / 2 : distance;
+}
+
 bool Has(const SectionSpec& section, std::string_view key) {
   return std::any_of(section.keys.begin(), section.keys.end(),
                      [&](const KeySpec& spec) { return spec.name == key; });
@@ -307,7 +321,7 @@ std::string SuggestKey(std::string_view path, std::string_view key) {
   // A third of the key may be wrong; a suggestion further away would mislead.
   uint32_t best = std::max<uint32_t>(2, static_cast<uint32_t>(key.size()) / 3) + 1;
   for (const KeySpec& spec : KeysOf(path)) {
-    const uint32_t distance = EditDistance(key, spec.name);
+    const uint32_t distance = Distance(key, spec.name);
     if (distance < best) {
       best = distance;
       nearest = spec.name;
