@@ -11,10 +11,12 @@ target_include_directories(marea_liburing INTERFACE ${LIBURING_INCLUDE_DIR})
 target_link_libraries(marea_liburing INTERFACE ${LIBURING_LIBRARY})
 
 find_path(HWLOC_INCLUDE_DIR hwloc.h REQUIRED)
-find_library(HWLOC_LIBRARY NAMES hwloc REQUIRED)
+find_library(HWLOC_LIBRARY NAMES libhwloc.a REQUIRED)
+# What the static hwloc needs. apt itself needs libudev, so it is on every machine; its -dev is not.
+find_library(UDEV_LIBRARY NAMES libudev.so libudev.so.1 REQUIRED)
 add_library(marea_hwloc INTERFACE)
 target_include_directories(marea_hwloc INTERFACE ${HWLOC_INCLUDE_DIR})
-target_link_libraries(marea_hwloc INTERFACE ${HWLOC_LIBRARY})
+target_link_libraries(marea_hwloc INTERFACE ${HWLOC_LIBRARY} ${UDEV_LIBRARY} ${CMAKE_DL_LIBS} m)
 
 find_path(FMT_INCLUDE_DIR fmt/format.h REQUIRED)
 add_library(marea_fmt INTERFACE)

@@ -13,7 +13,11 @@ endif()
 
 add_library(marea_options INTERFACE)
 target_include_directories(marea_options INTERFACE ${PROJECT_SOURCE_DIR})
-target_compile_options(marea_options INTERFACE -Wall -Wextra -Werror -ffp-contract=off)
+# nvcc takes the host compiler's options through -Xcompiler. They do not reach device code: a source
+# whose bits must equal the CPU's adds -fmad=false itself.
+target_compile_options(marea_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:C,CXX>:SHELL:-Wall -Wextra -Werror -ffp-contract=off>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:--Werror all-warnings -Xcompiler=-Wall,-Wextra,-ffp-contract=off>")
 find_package(Threads REQUIRED)
 target_link_libraries(marea_options INTERFACE Threads::Threads)
 
@@ -33,4 +37,14 @@ function(marea_add_test name)
     set(ARG_TIMEOUT 300)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()
+
+# marea_add_bench(NAME SOURCES... LIBS...): one Google Benchmark executable in build/bench; its name
+# ends in _bench, which is how `make bench` finds it.
+function(marea_add_bench name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE marea_options ${ARG_LIBS} benchmark::benchmark_main)
+  set_target_properties(${name} PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
 endfunction()

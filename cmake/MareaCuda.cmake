@@ -1,0 +1,49 @@
+# The CUDA language, its architectures, and marea_cuda: the runtime that torch loads too.
+if(NOT DEFINED ENV{CUDACXX} AND NOT CMAKE_CUDA_COMPILER)
+  find_program(MAREA_NVCC nvcc HINTS /usr/local/cuda/bin)
+  if(MAREA_NVCC)
+    set(CMAKE_CUDA_COMPILER ${MAREA_NVCC})
+  endif()
+endif()
+
+# TORCH_CUDA_ARCH_LIST as torch's users write it: "8.0;9.0+PTX" or "8.0 9.0a". Machine code for what
+# is listed, PTX for what has +PTX, which later GPUs compile at load.
+set(arch_list $ENV{TORCH_CUDA_ARCH_LIST})
+if(NOT arch_list)
+  set(arch_list "8.0;9.0+PTX")
+endif()
+string(REGEX REPLACE "[ ,]+" ";" arch_list "${arch_list}")
+set(architectures)
+foreach(arch IN LISTS arch_list)
+  if(NOT arch MATCHES "^([0-9]+)\\.([0-9][af]?)(\\+PTX)?$")
+    message(FATAL_ERROR "TORCH_CUDA_ARCH_LIST holds '${arch}': write compute capabilities, "
+                        "e.g. \"8.0;9.0+PTX\"")
+  endif()
+  list(APPEND architectures ${CMAKE_MATCH_1}${CMAKE_MATCH_2}-real)
+  if(CMAKE_MATCH_3)
+    list(APPEND architectures ${CMAKE_MATCH_1}${CMAKE_MATCH_2}-virtual)
+  endif()
+endforeach()
+set(CMAKE_CUDA_ARCHITECTURES ${architectures})
+if(CCACHE_PROGRAM)
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+enable_language(CUDA)
+# After the language: the compiler's check cannot be given a dialect.
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+# From here on no target gets a runtime of its own by being CUDA: marea_cuda names the shared one,
+# so that marea and torch agree on one. (The compiler's own check above links the static one.)
+set(CMAKE_CUDA_RUNTIME_LIBRARY None)
+
+# The wheels beside torch hold libcudart.so.13 and no libcudart.so; a toolkit holds both.
+find_library(MAREA_CUDART NAMES libcudart.so.13 libcudart.so
+  HINTS ${MAREA_TORCH_DIR}/../nvidia/cu13/lib REQUIRED)
+find_path(MAREA_CUDA_INCLUDE_DIR cuda_runtime.h
+  HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} ${MAREA_TORCH_DIR}/../nvidia/cu13/include REQUIRED)
+add_library(marea_cuda INTERFACE)
+target_include_directories(marea_cuda SYSTEM INTERFACE ${MAREA_CUDA_INCLUDE_DIR})
+target_link_libraries(marea_cuda INTERFACE ${MAREA_CUDART})
+target_compile_definitions(marea_cuda INTERFACE MAREA_CUDA=1)
+message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION}, ${CMAKE_CUDA_ARCHITECTURES}, ${MAREA_CUDART}")
