@@ -140,7 +140,8 @@ std::vector<uint32_t> AddHead(ModelShape& model, uint32_t token_embedding) {
 }
 
 void AddBlock(ModelShape& model, BlockKind kind, std::string name, uint32_t layer,
-              std::vector<uint32_t> groups, const BatchShape& batch, Precision precision) {
+              std::vector<uint32_t> groups, const BatchShape& batch, Precision precision,
+              uint32_t threads) {
   const uint64_t activation_bytes = uint64_t{batch.sequences} * batch.sequence_length *
                                     model.config.hidden * WeightBytes(precision);
   BlockShape block;
@@ -152,7 +153,8 @@ void AddBlock(ModelShape& model, BlockKind kind, std::string name, uint32_t laye
   block.output_bytes = kind == BlockKind::kHead ? 0 : activation_bytes;
   uint64_t parameters = 0;
   for (const uint32_t group : block.groups) parameters += model.groups[group].parameters;
-  const Workspace workspace = BlockWorkspace(model.config, batch, precision, kind, parameters);
+  const Workspace workspace =
+      BlockWorkspace(model.config, batch, precision, threads, kind, parameters);
   block.forward_workspace_bytes = workspace.forward_bytes;
   block.backward_workspace_bytes = workspace.backward_bytes;
   block.forward_flops = BlockForwardFlops(model.config, batch, kind);
@@ -192,7 +194,8 @@ Status CheckBatchShape(const ModelConfig& config, const BatchShape& batch) {
   return Status::Ok();
 }
 
-ModelShape MakeModelShape(const ModelConfig& config, const BatchShape& batch, Precision precision) {
+ModelShape MakeModelShape(const ModelConfig& config, const BatchShape& batch, Precision precision,
+                          uint32_t compute_threads) {
   MAREA_CHECK(CheckBatchShape(config, batch).ok(), "the batch does not fit the model");
   ModelShape model;
   model.config = config;
@@ -204,12 +207,13 @@ ModelShape MakeModelShape(const ModelConfig& config, const BatchShape& batch, Pr
   }
   const std::vector<uint32_t> head = AddHead(model, embedding.front());
 
-  AddBlock(model, BlockKind::kEmbedding, "embedding", 0, embedding, batch, precision);
+  AddBlock(model, BlockKind::kEmbedding, "embedding", 0, embedding, batch, precision,
+           compute_threads);
   for (uint32_t layer = 0; layer < config.layers; ++layer) {
     AddBlock(model, BlockKind::kLayer, fmt::format("layer {}", layer), layer, {first_layer + layer},
-             batch, precision);
+             batch, precision, compute_threads);
   }
-  AddBlock(model, BlockKind::kHead, "head", 0, head, batch, precision);
+  AddBlock(model, BlockKind::kHead, "head", 0, head, batch, precision, compute_threads);
   model.compute_fixed_bytes = ComputeFixedBytes(config, batch, precision);
   return model;
 }

@@ -92,7 +92,9 @@ constexpr uint64_t OutputSliceRows(uint64_t hidden) {
 // REQUIRES: `config` came from ParseModelConfig (so it is consistent); the batch is not empty, and
 // its sequence_length is at most max_positions (CheckBatchShape).
 // Groups start trainable: set GroupShape::frozen afterwards; byte counts remain upper bounds.
-ModelShape MakeModelShape(const ModelConfig& config, const BatchShape& batch, Precision precision);
+// `compute_threads` (>= 1): what TorchRuntimeOptions will say; workspace depends on it.
+ModelShape MakeModelShape(const ModelConfig& config, const BatchShape& batch, Precision precision,
+                          uint32_t compute_threads);
 
 // InvalidArgument, naming `--sequence-length` or the micro-batch, for a batch that the model cannot
 // take: empty, longer than max_positions, or too large to index.

@@ -19,9 +19,10 @@ struct Workspace {
   uint64_t backward_bytes;
 };
 
-// `parameters`: of the block's groups (torch hands over a layer's gradients all at once).
+// `threads`: of the compute library, each with scratch of its own. `parameters`: of the block's
+// groups (torch hands over a layer's gradients all at once).
 Workspace BlockWorkspace(const ModelConfig& config, const BatchShape& batch, Precision precision,
-                         BlockKind kind, uint64_t parameters);
+                         uint32_t threads, BlockKind kind, uint64_t parameters);
 
 // Multiply-adds count as two. Attention counts half of the score matrix, since it is causal.
 double BlockForwardFlops(const ModelConfig& config, const BatchShape& batch, BlockKind kind);

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "engine/model/init.h"
+#include "engine/model/torch_runtime.h"
 #include "io/check.h"
 
 namespace marea {
@@ -62,7 +63,9 @@ ModelConfig ParsedConfig(const std::string& text) {
 
 ModelHarness::ModelHarness(const ModelConfig& config, const BatchShape& batch, Precision precision,
                            uint64_t seed, const std::vector<std::string>& frozen)
-    : shape_(MakeModelShape(config, batch, precision)), batch_(batch), precision_(precision) {
+    : shape_(MakeModelShape(config, batch, precision, TorchThreads())),
+      batch_(batch),
+      precision_(precision) {
   for (GroupShape& group : shape_.groups) {
     group.frozen = std::find(frozen.begin(), frozen.end(), group.name) != frozen.end();
     std::vector<float> values(group.elements);
