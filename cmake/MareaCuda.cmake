@@ -29,10 +29,10 @@ if(CCACHE_PROGRAM)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
 enable_language(CUDA)
-# After the language: the compiler's check cannot be given a dialect.
-set(CMAKE_CUDA_STANDARD 20)
-set(CMAKE_CUDA_STANDARD_REQUIRED ON)
-set(CMAKE_CUDA_EXTENSIONS OFF)
+# CMake 3.25.1 knows no C++20 for nvcc, and asks for it because the C++ sources do.
+if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+endif()
 # From here on no target gets a runtime of its own by being CUDA: marea_cuda names the shared one,
 # so that marea and torch agree on one. (The compiler's own check above links the static one.)
 set(CMAKE_CUDA_RUNTIME_LIBRARY None)
