@@ -24,7 +24,8 @@ inline constexpr const char* kTinyLlamaTied =
         "vocab_size": 256, "max_position_embeddings": 128, "tie_word_embeddings": true})";
 
 inline ModelShape ShapeOf(const std::string& config) {
-  return MakeModelShape(ParseModelConfig(config, "config.json").value(), {1, 8}, Precision::kFp32, 1);
+  return MakeModelShape(ParseModelConfig(config, "config.json").value(), {1, 8}, Precision::kFp32,
+                        1);
 }
 
 // A value for each (tensor, element), different for neighbours and between tensors.
