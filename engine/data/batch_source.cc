@@ -12,7 +12,7 @@ BatchSource::BatchSource(const Dataset& dataset, const BatchOptions& options)
     : dataset_(dataset), options_(options) {
   MAREA_CHECK(options.micro_batch > 0 && options.accumulation_steps > 0, "an empty batch");
   MAREA_CHECK(options.rank < options.world_size, "a rank beyond the world");
-  // 32-bit factors may overflow, but a step never holds more than a pass.
+  // The product of three 32-bit factors may overflow.
   const __uint128_t product = static_cast<__uint128_t>(options.micro_batch) *
                               options.accumulation_steps * options.world_size;
   MAREA_CHECK(product <= (uint64_t{1} << 62), "a global batch has at most 2^62 samples");

@@ -24,6 +24,37 @@ static_assert(std::endian::native == std::endian::little, "a .bin file is little
 // A pass over the data gives pages back in pieces of this size.
 constexpr uint64_t kPassBytes = 16 * kMiB;
 
+enum class TextCheck : uint8_t { kText, kHasNul, kNotUtf8 };
+
+struct TextVerdict {
+  TextCheck check;
+  uint64_t bad_offset;
+};
+
+// One pass over a mapping in order. `visit(data, bytes)` returns false to stop.
+template <typename Visit>
+void ForEachPiece(const std::byte* data, uint64_t bytes, Visit visit) {
+  (void)madvise(const_cast<std::byte*>(data), bytes, MADV_SEQUENTIAL);
+  for (uint64_t at = 0; at < bytes; at += kPassBytes) {
+    const uint64_t piece = std::min(kPassBytes, bytes - at);
+    const bool go_on = visit(data + at, piece);
+    (void)madvise(const_cast<std::byte*>(data + at), piece, MADV_DONTNEED);
+    if (!go_on) break;
+  }
+  (void)madvise(const_cast<std::byte*>(data), bytes, MADV_RANDOM);
+}
+
+TextVerdict CheckText(const std::byte* data, uint64_t bytes) {
+  Utf8Checker checker;
+  bool ok = true;
+  ForEachPiece(data, bytes, [&](const std::byte* piece, uint64_t piece_bytes) {
+    ok = checker.Add({piece, piece_bytes});
+    return ok;
+  });
+  if (!ok || !checker.Finish()) return {TextCheck::kNotUtf8, checker.bad_offset()};
+  return {checker.has_nul() ? TextCheck::kHasNul : TextCheck::kText, 0};
+}
+
 }  // namespace
 
 // Gives back the whole pages that hold the range. They are clean copies of the file: the page cache
@@ -81,41 +112,6 @@ Status TokenSource::Append(const std::string& file) {
   return Status::Ok();
 }
 
-namespace {
-
-enum class TextCheck : uint8_t { kText, kHasNul, kNotUtf8 };
-
-struct TextVerdict {
-  TextCheck check;
-  uint64_t bad_offset;
-};
-
-}  // namespace
-
-// One pass over a mapping in order. `visit(data, bytes)` returns false to stop.
-template <typename Visit>
-static void ForEachPiece(const std::byte* data, uint64_t bytes, Visit visit) {
-  (void)madvise(const_cast<std::byte*>(data), bytes, MADV_SEQUENTIAL);
-  for (uint64_t at = 0; at < bytes; at += kPassBytes) {
-    const uint64_t piece = std::min(kPassBytes, bytes - at);
-    const bool go_on = visit(data + at, piece);
-    (void)madvise(const_cast<std::byte*>(data + at), piece, MADV_DONTNEED);
-    if (!go_on) break;
-  }
-  (void)madvise(const_cast<std::byte*>(data), bytes, MADV_RANDOM);
-}
-
-static TextVerdict CheckText(const std::byte* data, uint64_t bytes) {
-  Utf8Checker checker;
-  bool ok = true;
-  ForEachPiece(data, bytes, [&](const std::byte* piece, uint64_t piece_bytes) {
-    ok = checker.Add({piece, piece_bytes});
-    return ok;
-  });
-  if (!ok || !checker.Finish()) return {TextCheck::kNotUtf8, checker.bad_offset()};
-  return {checker.has_nul() ? TextCheck::kHasNul : TextCheck::kText, 0};
-}
-
 Status TokenSource::AppendFolder() {
   namespace fs = std::filesystem;
   std::vector<std::string> files;
@@ -146,10 +142,10 @@ Status TokenSource::AppendFolder() {
     if (left_out++ == 0) first_left_out = file;
   }
   if (mappings_.empty()) {
-    return Status::InvalidArgument(
-        fmt::format("folder {} holds no text: {} of its {} files are empty or not UTF-8; name a "
-                    "folder of text, or a .bin of uint16 tokens",
-                    path_, files.size(), files.size()));
+    return Status::InvalidArgument(fmt::format(
+        "folder {} holds no text: its {} files are empty or not UTF-8; name a folder of "
+        "text, or a .bin of uint16 tokens",
+        path_, files.size()));
   }
   if (left_out > 0) {
     notice_ = fmt::format("{}: left out {} of {} files that are not UTF-8 text, the first is {}",
