@@ -113,7 +113,7 @@ Workspace LlamaLayerWorkspace(const Sizes& s) {
   const uint64_t down_back = kept + 2 * s.hidden + 6 * s.inner + s.down;
   const uint64_t norm_back = kept + norm.backward + s.gradients;
   const uint64_t attention_back =
-      norm.kept + s.hidden + 5 * s.query + 4 * s.key + s.attention_scratch + s.gradients;
+      norm.kept + s.hidden + 5 * s.query + 4 * s.key + 2 * s.attention_scratch + s.gradients;
   const uint64_t rope_back = norm.kept + 2 * s.hidden + 6 * s.query + 3 * s.key + s.gradients;
   return {
       forward + s.small + s.forward_scratch,
