@@ -12,8 +12,8 @@ namespace marea {
 
 }  // namespace marea
 
-#define MAREA_CHECK(condition, message)                                          \
-  do {                                                                           \
-    if (!(condition)) [[unlikely]]                                               \
-      ::marea::CheckFailed(__FILE__, __LINE__, #condition, message);             \
+#define MAREA_CHECK(condition, message)                              \
+  do {                                                               \
+    if (!(condition)) [[unlikely]]                                   \
+      ::marea::CheckFailed(__FILE__, __LINE__, #condition, message); \
   } while (false)

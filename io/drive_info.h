@@ -12,7 +12,7 @@ struct DriveInfo {
   std::string device;  // "nvme0n1", "vda"; empty if the file system has no single device
   std::string model;   // as the drive names itself; empty if it does not
   bool rotational = false;
-  bool in_memory = false;  // zram, brd: a drive made of RAM
+  bool in_memory = false;  // zram, brd, pmem: a drive made of memory
   uint32_t logical_block_bytes = 0;
 };
 

@@ -17,8 +17,9 @@ namespace marea {
 
 inline constexpr uint32_t kPosixThreadsMax = 16;
 
-// Fails (Unavailable) only if a thread cannot be started.
+// `report` is what mode() will say. Fails (Unavailable) only if a thread cannot be started.
 Result<std::unique_ptr<BlockDevice>> MakePosixDevice(std::span<const DeviceFile> files,
-                                                     const BlockDeviceOptions& options);
+                                                     const BlockDeviceOptions& options,
+                                                     IoModeReport report);
 
 }  // namespace marea

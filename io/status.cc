@@ -14,25 +14,38 @@ void CheckFailed(const char* file, int line, const char* condition, const char* 
 
 const char* ErrorCodeName(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kOk: return "ok";
-    case ErrorCode::kInvalidArgument: return "invalid argument";
-    case ErrorCode::kDoesNotFit: return "does not fit";
-    case ErrorCode::kIo: return "I/O error";
-    case ErrorCode::kCorrupt: return "corrupt";
-    case ErrorCode::kBusy: return "busy";
-    case ErrorCode::kUnavailable: return "unavailable";
-    case ErrorCode::kCancelled: return "cancelled";
-    case ErrorCode::kFailed: return "failed";
+    case ErrorCode::kOk:
+      return "ok";
+    case ErrorCode::kInvalidArgument:
+      return "invalid argument";
+    case ErrorCode::kDoesNotFit:
+      return "does not fit";
+    case ErrorCode::kIo:
+      return "I/O error";
+    case ErrorCode::kCorrupt:
+      return "corrupt";
+    case ErrorCode::kBusy:
+      return "busy";
+    case ErrorCode::kUnavailable:
+      return "unavailable";
+    case ErrorCode::kCancelled:
+      return "cancelled";
+    case ErrorCode::kFailed:
+      return "failed";
   }
   return "unknown";
 }
 
 int ExitCode(ErrorCode code) {
   switch (code) {
-    case ErrorCode::kOk: return 0;
-    case ErrorCode::kInvalidArgument: return 2;
-    case ErrorCode::kDoesNotFit: return 3;
-    default: return 1;
+    case ErrorCode::kOk:
+      return 0;
+    case ErrorCode::kInvalidArgument:
+      return 2;
+    case ErrorCode::kDoesNotFit:
+      return 3;
+    default:
+      return 1;
   }
 }
 

@@ -22,12 +22,12 @@ enum class ErrorCode {
   kOk,
   kInvalidArgument,  // wrong usage, config or input; exit 2
   kDoesNotFit,       // cannot work within the stated budgets; exit 3
-  kIo,               // a device or file system refused or failed; the message holds path, offset, errno
-  kCorrupt,          // bytes are not what was written: checksum, magic, version
-  kBusy,             // held by another process
-  kUnavailable,      // this machine or kernel does not offer it
-  kCancelled,        // stopped because another operation failed or the user asked
-  kFailed,           // any other failure while running; exit 1
+  kIo,           // a device or file system refused or failed; the message holds path, offset, errno
+  kCorrupt,      // bytes are not what was written: checksum, magic, version
+  kBusy,         // held by another process
+  kUnavailable,  // this machine or kernel does not offer it
+  kCancelled,    // stopped because another operation failed or the user asked
+  kFailed,       // any other failure while running; exit 1
 };
 
 const char* ErrorCodeName(ErrorCode code);
@@ -45,7 +45,9 @@ class [[nodiscard]] Status {
   static Status Corrupt(std::string message) {
     return Status(ErrorCode::kCorrupt, std::move(message), 0);
   }
-  static Status Busy(std::string message) { return Status(ErrorCode::kBusy, std::move(message), 0); }
+  static Status Busy(std::string message) {
+    return Status(ErrorCode::kBusy, std::move(message), 0);
+  }
   static Status Unavailable(std::string message) {
     return Status(ErrorCode::kUnavailable, std::move(message), 0);
   }
@@ -117,10 +119,10 @@ int ExitCode(ErrorCode code);
 #define MAREA_CONCAT(a, b) MAREA_CONCAT_INNER(a, b)
 
 // Returns the Status of `expression` to the caller unless it is Ok.
-#define MAREA_RETURN_IF_ERROR(expression)          \
-  do {                                             \
-    ::marea::Status marea_status = (expression);   \
-    if (!marea_status.ok()) return marea_status;   \
+#define MAREA_RETURN_IF_ERROR(expression)        \
+  do {                                           \
+    ::marea::Status marea_status = (expression); \
+    if (!marea_status.ok()) return marea_status; \
   } while (false)
 
 // `target = expression` where expression is a Result; returns its Status to the caller on error.

@@ -89,8 +89,9 @@ class TransferSet {
     bool out = false;  // between Next and Finish
   };
 
+  bool NextAgain(uint32_t* slot);
   bool CutNext(uint32_t* slot);
-  void Advance(uint32_t slot, int64_t result);
+  void Advance(uint32_t slot, uint64_t bytes);
   void Retry(uint32_t slot, int error_number);
   void FailPiece(uint32_t slot, int error_number, const char* what);
   void RetirePiece(uint32_t slot);

@@ -25,8 +25,8 @@ constexpr uint64_t DivideRoundUp(uint64_t value, uint64_t divisor) {
   return (value + divisor - 1) / divisor;
 }
 
-// Parses "8GiB", "8G", "8g", "1.5GiB", "500MB", "4096", "3e9". InvalidArgument names the text and an
-// example. Negative, empty, overflowing or not-a-number texts are refused.
+// Parses "8GiB", "8G", "8g", "1.5GiB", "500MB", "4096", "3e9". InvalidArgument names the text and
+// an example. Negative, empty, overflowing or not-a-number texts are refused.
 Result<uint64_t> ParseBytes(std::string_view text);
 
 // "1.50 GiB", "512 MiB", "0 B": three significant digits.

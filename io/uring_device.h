@@ -26,17 +26,22 @@
 
 namespace marea {
 
-// Makes a device in the mode `options.mode` (kUringRegistered or kUring). REQUIRES: it is set to
-// one of the two. Unavailable if this mode is impossible: error_number() is the kernel's, the
-// message says what was refused and the line that would lift it.
+// Makes a device in the mode `report.mode` (kUringRegistered or kUring); `report` is what mode()
+// will say. Unavailable if this mode is impossible: the message says what was refused,
+// error_number() why (ENOMEM: the memlock limit).
 Result<std::unique_ptr<BlockDevice>> MakeUringDevice(std::span<const DeviceFile> files,
                                                      std::span<const std::span<std::byte>> buffers,
-                                                     const BlockDeviceOptions& options);
+                                                     const BlockDeviceOptions& options,
+                                                     IoModeReport report);
+
+inline constexpr const char* kMemlockRemedy =
+    "ulimit -l unlimited (for good: memlock in /etc/security/limits.conf; in a container: docker "
+    "run "
+    "--ulimit memlock=-1)";
 
 // Can this process use io_uring at all? Sets up a ring of two entries and runs a no-op through it.
-// Unavailable names the cause and, after "remedy: ", the line that would lift it.
 struct UringProbe {
-  int error_number = 0;  // 0: it works
+  int error_number = 0;  // 0: it works, and the texts are empty
   std::string cause;
   std::string remedy;
 };

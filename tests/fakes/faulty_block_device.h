@@ -9,8 +9,8 @@
 //   silence                   StopAnswering: nothing completes until StartAnswering
 //   crash                     what was not synced is kept, dropped or torn, sector by sector
 // Mistakes of the caller that it catches and stops at: bytes of a request that change before its
-// completion was reaped, and overlapping requests in flight of which one writes (a real device
-// promises no order between them).
+// completion was reaped, and overlapping requests in flight, on the drive or in
+// memory, of which one writes there (a real device promises no order between them).
 //
 // Single-threaded: the test calls Submit and Reap, and advances the clock. Reap(kUntilOne) runs the
 // clock until something finishes or no event is left; it never hangs, so a drive that is silent
@@ -40,7 +40,7 @@ struct FaultyDeviceOptions {
   double bytes_per_nanosecond = 2.0;  // added to the latency of each piece
   double short_transfer_probability = 0;
   double eagain_probability = 0;
-  double transient_eio_probability = 0;  // of a piece's first try; the retry succeeds
+  double transient_eio_probability = 0;  // of a try; two in a row for one piece fail its request
   double bit_rot_probability = 0;        // of a read piece: one bit differs from what was written
   BlockDeviceOptions device;
 };
@@ -74,7 +74,7 @@ class FaultyBlockDevice : public BlockDevice {
   // Rot of one bit at rest. REQUIRES: offset lies within the file, bit < 8.
   void FlipBit(uint32_t file, uint64_t offset, int bit);
 
-  void StopAnswering() { answering_ = false; }
+  void StopAnswering();
   // What was issued in the meantime completes after a fresh latency.
   void StartAnswering();
 
@@ -103,18 +103,17 @@ class FaultyBlockDevice : public BlockDevice {
     int error_number;
     FaultCount count;
   };
-  struct Issued {
-    TransferSet::Piece piece;
+  struct Outstanding {
+    IoRequest request;  // with the caller's tag; the transfer set knows its place in outstanding_
     uint64_t fingerprint;  // of the bytes to write, to catch a caller that changes them
   };
 
   void Pump();
-  void ScheduleAnswer(const Issued& issued);
-  void Answer(const Issued& issued);
+  void ScheduleAnswer(const TransferSet::Piece& piece);
+  void Answer(const TransferSet::Piece& piece);
   int64_t Perform(const TransferSet::Piece& piece);
   int TakeFault(const TransferSet::Piece& piece);
   void CheckNoOverlap(const IoRequest& request) const;
-  void ApplyTorn(const TransferSet::Piece& piece);
   void MarkDirty(uint32_t file, uint64_t offset, uint64_t bytes);
   bool Chance(double probability);
   void MakeTransfers();
@@ -126,8 +125,8 @@ class FaultyBlockDevice : public BlockDevice {
   std::vector<File> files_;
   std::vector<Fault> faults_;
   std::unique_ptr<TransferSet> transfers_;
-  std::vector<Issued> issued_;          // pieces that have not answered
-  std::vector<IoRequest> outstanding_;  // requests submitted and not reaped, to check overlap
+  std::vector<TransferSet::Piece> issued_;               // pieces that have not answered
+  std::vector<std::optional<Outstanding>> outstanding_;  // submitted and not reaped
   // Which events of the clock still count: a crash or the destructor bumps it.
   std::shared_ptr<uint64_t> life_ = std::make_shared<uint64_t>(0);
   bool answering_ = true;
