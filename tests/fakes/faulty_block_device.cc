@@ -122,7 +122,6 @@ void FaultyBlockDevice::ScheduleAnswer(const TransferSet::Piece& piece) {
 }
 
 void FaultyBlockDevice::Answer(const TransferSet::Piece& piece) {
-  if (!answering_) return;  // it stays in issued_ until StartAnswering
   const auto same = [&](const TransferSet::Piece& other) { return other.token == piece.token; };
   const auto found = std::find_if(issued_.begin(), issued_.end(), same);
   MAREA_CHECK(found != issued_.end(), "a piece answers twice");
