@@ -24,12 +24,22 @@ IoThread::~IoThread() {
 }
 
 void IoThread::Start(const ChunkTransfer& transfer, ChunkDone done) {
+  Put({.transfer = transfer, .done = std::move(done)});
+}
+
+void IoThread::StartSuperblock(const Superblock& superblock, uint64_t epoch, ChunkDone done) {
+  Put({.done = std::move(done),
+       .superblock = std::make_unique<Superblock>(superblock),
+       .epoch = epoch});
+}
+
+void IoThread::Put(Item item) {
   {
     MutexLock lock(mutex_);
     MAREA_CHECK(!stopping_, "a transfer was started on an I/O thread that is shut down");
     MAREA_CHECK(inbox_.size() < inbox_max_,
                 "an I/O thread's inbox is full: lanes exceed its bound");
-    inbox_.push_back({transfer, std::move(done)});
+    inbox_.push_back(std::move(item));
   }
   device_.Wake();
 }
@@ -53,7 +63,13 @@ void IoThread::Run() {
       batch.swap(inbox_);
       stopping = stopping_;
     }
-    for (Item& item : batch) store_.Start(item.transfer, std::move(item.done));
+    for (Item& item : batch) {
+      if (item.superblock != nullptr) {
+        store_.StartSuperblock(*item.superblock, item.epoch, std::move(item.done));
+      } else {
+        store_.Start(item.transfer, std::move(item.done));
+      }
+    }
     // A Wake that comes between the swap above and the blocking reap is not lost: it makes the next
     // blocking reap return.
     if (stopping && store_.pending() == 0) return;

@@ -1,4 +1,5 @@
-// A named thread that drives one TierStore: Start from anywhere, I/O and callbacks here.
+// A named thread that drives one TierStore: Start from anywhere, I/O and callbacks here. A device
+// belongs to the thread that drives it first, so everything goes through here.
 //
 // Owner: NvmeTier, one per path. Thread rule: Start and status from any thread; Shutdown from one.
 // The inbox is bounded by `inbox_max`, allocated at the start. The lanes' depths bound what can be
@@ -6,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -13,6 +15,7 @@
 #include "io/block_device.h"
 #include "io/mutex.h"
 #include "swap/chunk_io.h"
+#include "swap/superblock.h"
 #include "swap/tier_store.h"
 
 namespace marea {
@@ -26,15 +29,22 @@ class IoThread final : public ChunkIo {
   // Never blocks. `done` runs on this thread and must not block. REQUIRES: not shut down.
   void Start(const ChunkTransfer& transfer, ChunkDone done) override;
 
+  // Never blocks. As TierStore::StartSuperblock, `done` on this thread (its flushes block it).
+  // REQUIRES: nothing else is in flight or started until `done`.
+  void StartSuperblock(const Superblock& superblock, uint64_t epoch, ChunkDone done);
+
   // Finishes every transfer that was started, then ends the thread. Blocks. Harmless to repeat.
   void Shutdown();
 
  private:
   struct Item {
-    ChunkTransfer transfer;
+    ChunkTransfer transfer{};
     ChunkDone done;
+    std::unique_ptr<Superblock> superblock = nullptr;  // instead of the transfer
+    uint64_t epoch = 0;
   };
   void Run();
+  void Put(Item item);
 
   TierStore& store_;
   BlockDevice& device_;

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <optional>
+#include <future>
 #include <utility>
 
 #include "io/block_device_factory.h"
@@ -58,18 +58,17 @@ Status NvmeTier::OpenPath(uint32_t index, std::span<const std::span<std::byte>> 
   path.store =
       std::make_unique<TierStore>(table_, layout, layout_.slots, *path.device, 0,
                                   TierStoreOptions{.flush = [&path] { return path.file.Sync(); }});
-  MAREA_RETURN_IF_ERROR(WriteSuperblock(index, path));
   path.thread = std::make_unique<IoThread>(fmt::format("marea-nvme-{}", index), *path.store,
                                            *path.device, options_.inbox_max);
-  return Status::Ok();
+  return WriteSuperblock(index, *path.thread);
 }
 
-Status NvmeTier::WriteSuperblock(uint32_t index, Path& path) {
-  std::optional<Status> outcome;
-  path.store->StartSuperblock(MakeSuperblock(run_uuid_, GeometryFor(layout_, index, table_)), 0,
-                              [&outcome](Status status) { outcome = std::move(status); });
-  while (!outcome) (void)path.store->Poll(ReapWait::kUntilOne);
-  return *outcome;
+Status NvmeTier::WriteSuperblock(uint32_t index, IoThread& thread) {
+  // Shared: the waiter may be gone while the I/O thread is still inside set_value.
+  const auto written = std::make_shared<std::promise<Status>>();
+  thread.StartSuperblock(MakeSuperblock(run_uuid_, GeometryFor(layout_, index, table_)), 0,
+                         [written](Status status) { written->set_value(std::move(status)); });
+  return written->get_future().get();
 }
 
 NvmeTier::~NvmeTier() {

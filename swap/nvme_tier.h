@@ -74,7 +74,7 @@ class NvmeTier final : public ChunkIo {
   NvmeTier(const ChunkTable& table, const NvmeTierOptions& options, StoreLayout layout,
            const RunUuid& run_uuid);
   Status OpenPath(uint32_t index, std::span<const std::span<std::byte>> buffers);
-  Status WriteSuperblock(uint32_t index, Path& path);
+  Status WriteSuperblock(uint32_t index, IoThread& thread);
 
   const ChunkTable& table_;
   const NvmeTierOptions options_;
