@@ -44,8 +44,8 @@ uint32_t CountCores(const HwlocTopology& topology, hwloc_const_bitmap_t allowed)
 Result<Topology> ReadTopology() {
   MAREA_ASSIGN_OR_RETURN(const HwlocTopology hwloc, LoadHwloc());
   const Bitmap allowed(hwloc_bitmap_alloc());
-  // Affinity of the process (taskset, cpuset); where it cannot be read, all that hwloc sees.
-  if (hwloc_get_cpubind(hwloc.get(), allowed.get(), HWLOC_CPUBIND_PROCESS) != 0) {
+  // Affinity (taskset, cpuset); where it cannot be read, all that hwloc sees.
+  if (hwloc_get_cpubind(hwloc.get(), allowed.get(), HWLOC_CPUBIND_THREAD) != 0) {
     hwloc_bitmap_copy(allowed.get(), hwloc_topology_get_allowed_cpuset(hwloc.get()));
   }
   Topology topology;

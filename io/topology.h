@@ -26,6 +26,7 @@ struct Topology {
   std::vector<NumaNode> nodes;  // at least one
 };
 
+// "This process" is the calling thread, whose affinity counts: call it before threads are bound.
 // Blocks for some milliseconds.
 Result<Topology> ReadTopology();
 
