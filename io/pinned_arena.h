@@ -2,8 +2,9 @@
 // touched in parallel on the right NUMA node, and registered with whoever needs fixed pages (CUDA;
 // io_uring registers it as a device's buffer).
 //
-// Method: mmap + MADV_HUGEPAGE + parallel population + registration costs a tenth of cudaHostAlloc
-// and rounds to pages only, where pinned allocators of frameworks round up to powers of two.
+// Method: mmap + MADV_HUGEPAGE + parallel population + registration. It is faster than
+// cudaHostAlloc and rounds to pages only, where pinned allocators of frameworks round up to powers
+// of two.
 //
 // Move-only, owned by one object; its bytes may be used from any thread. Shutdown is explicit.
 #pragma once
@@ -39,7 +40,8 @@ struct ArenaOptions {
 
 class PinnedArena {
  public:
-  // Blocks until every page exists (about 0.1 s a GiB and thread). DoesNotFit, with the numbers, if
+  // Blocks until every page exists: some tenths of a second for each GiB, ten times that where a
+  // virtual machine's memory is touched for the first time. DoesNotFit, with the numbers, if
   // the machine or the cgroup cannot hold it; Unavailable if the kernel refuses the mapping; the
   // registrar's own Status if it refuses. Nothing is left behind on failure.
   static Result<PinnedArena> Create(const ArenaOptions& options);

@@ -1,0 +1,124 @@
+// Real ext4 file systems in a file, where mounting is allowed: a small one that fills up, one with
+// sectors of 4096 bytes, one mounted read-only.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "io/block_device_factory.h"
+#include "io/data_file.h"
+#include "io/nvme_directory.h"
+#include "io/pinned_arena.h"
+#include "io/units.h"
+#include "tests/io/device_harness.h"
+#include "tests/io/temp_dir.h"
+
+namespace marea {
+namespace {
+
+class LoopFsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root may mount";
+  }
+  void TearDown() override {
+    EXPECT_TRUE(!mounted_ || Shell("umount " + path()));
+    EXPECT_TRUE(loop_.empty() || Shell("losetup -d " + loop_));
+  }
+
+  // False where loop devices or mounts are not allowed, as in most containers.
+  bool Mount(uint64_t bytes, int sector_bytes) {
+    const std::string image = folder_.File("image");
+    const std::string name = folder_.File("loop");
+    std::filesystem::create_directory(path());
+    if (!Shell("truncate -s " + std::to_string(bytes) + " " + image) ||
+        !Shell("losetup --show -f --sector-size " + std::to_string(sector_bytes) + " " + image +
+               " > " + name)) {
+      return false;
+    }
+    std::unique_ptr<FILE, int (*)(FILE*)> in(std::fopen(name.c_str(), "r"), std::fclose);
+    std::array<char, 64> text{};
+    if (std::fgets(text.data(), text.size(), in.get()) == nullptr) return false;
+    loop_ = std::string(text.data());
+    while (!loop_.empty() && loop_.back() == '\n') loop_.pop_back();
+    mounted_ = Shell("mkfs.ext4 -q " + loop_) && Shell("mount " + loop_ + " " + path());
+    return mounted_;
+  }
+  static bool Shell(const std::string& command) {
+    return std::system(("( " + command + " ) 2> /dev/null").c_str()) == 0;
+  }
+  std::string path() const { return folder_.File("mount"); }
+
+  TempDir folder_;
+  std::string loop_;
+  bool mounted_ = false;
+};
+
+TEST_F(LoopFsTest, AFileThatDoesNotFitIsRefusedWithTheNumbers) {
+  if (!Mount(64 * kMiB, 512)) GTEST_SKIP() << "no loop mounts here";
+  const Result<DataFile> file = DataFile::Create(path() + "/data", 80 * kMiB);
+  ASSERT_FALSE(file.ok());
+  EXPECT_EQ(file.status().code(), ErrorCode::kDoesNotFit);
+  EXPECT_NE(file.status().message().find("80.0 MiB"), std::string::npos) << file.status().message();
+  EXPECT_FALSE(std::filesystem::exists(path() + "/data"));
+  // What its own file occupies already counts for it.
+  ASSERT_TRUE(DataFile::Create(path() + "/data", 40 * kMiB).ok());
+  const Result<DataFile> again = DataFile::Create(path() + "/data", 41 * kMiB);
+  EXPECT_TRUE(again.ok()) << again.status().message();
+}
+
+TEST_F(LoopFsTest, AFullDriveEndsTheWriteWithPathAndBytes) {
+  if (!Mount(64 * kMiB, 512)) GTEST_SKIP() << "no loop mounts here";
+  const std::string name = path() + "/sparse";
+  constexpr uint64_t kBytes = 80 * kMiB;
+  ArenaOptions options;
+  options.bytes = kBytes;
+  const PinnedArena arena = PinnedArena::Create(options).value();
+  for (const IoMode mode : {IoMode::kUringRegistered, IoMode::kUring, IoMode::kPosix}) {
+    const UniqueFd fd(::open(name.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_DIRECT, 0600));
+    ASSERT_TRUE(fd.valid());
+    ASSERT_EQ(::ftruncate(fd.get(), kBytes), 0);
+    const std::array files = {DeviceFile{fd.get(), name}};
+    const std::array buffers = {arena.bytes()};
+    BlockDeviceOptions device_options;
+    device_options.mode = mode;
+    const auto device = MakeBlockDevice(files, buffers, device_options);
+    if (!device.ok()) continue;
+    const Status status =
+        Transfer(*device.value(), {IoDirection::kWrite, 0, 0, arena.bytes().data(), kBytes, 1});
+    EXPECT_EQ(status.error_number(), ENOSPC) << IoModeName(mode) << ": " << status.message();
+    EXPECT_EQ(status.message().find(name + ": write of "), 0u) << status.message();
+    EXPECT_EQ(device.value()->counters().failures, 1u);
+  }
+}
+
+TEST_F(LoopFsTest, FindsSectorsOf4096Bytes) {
+  if (!Mount(64 * kMiB, 4096)) GTEST_SKIP() << "no loop mounts with large sectors here";
+  const Result<DirectoryReport> report = CheckNvmeDirectory(path());
+  ASSERT_TRUE(report.ok()) << report.status().message();
+  EXPECT_TRUE(report.value().direct_io);
+  EXPECT_EQ(report.value().alignment_bytes, 4096u) << report.value().alignment_source;
+  EXPECT_EQ(report.value().file_system, "ext4");
+  EXPECT_TRUE(DataFile::Create(path() + "/data", 8 * kMiB).ok());
+}
+
+TEST_F(LoopFsTest, RefusesAReadOnlyFileSystem) {
+  if (!Mount(64 * kMiB, 512) || !Shell("mount -o remount,ro " + path())) {
+    GTEST_SKIP() << "no loop mounts here";
+  }
+  const Result<DirectoryReport> report = CheckNvmeDirectory(path());
+  ASSERT_FALSE(report.ok());
+  EXPECT_EQ(report.status().code(), ErrorCode::kInvalidArgument);
+  EXPECT_NE(report.status().message().find("read-only"), std::string::npos)
+      << report.status().message();
+}
+
+}  // namespace
+}  // namespace marea
