@@ -59,6 +59,11 @@ void Executor::Cancel(Status status) {
   changed_.NotifyAll();
 }
 
+uint64_t Executor::turns_enqueued() const {
+  MutexLock lock(mutex_);
+  return turns_;
+}
+
 uint64_t Executor::turns_retired() const {
   MutexLock lock(mutex_);
   return TurnsRetired();

@@ -69,6 +69,7 @@ class Executor {
   // Fails the run with `status`, as if an op had: lanes stop issuing.
   void Cancel(Status status);
 
+  uint64_t turns_enqueued() const;
   uint64_t turns_retired() const;  // turns whose every op has retired
   bool failed() const;
   StallSeconds stall_seconds() const;

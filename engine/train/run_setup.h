@@ -15,23 +15,20 @@
 #include "engine/config/training_config.h"
 #include "engine/data/batch_source.h"
 #include "engine/data/dataset.h"
+#include "engine/optim/simd_level.h"
 #include "engine/plan/planner.h"
+#include "engine/train/budgets.h"
 #include "engine/train/run_options.h"
 #include "io/status.h"
 #include "swap/store_layout.h"
 
 namespace marea {
 
-struct Budgets {
-  uint64_t vram_bytes = 0;
-  uint64_t ram_bytes = 0;
-  uint64_t nvme_bytes = 0;
-};
-
 struct RunSetup {
   RunOptions options;
   Device device = Device::kCpu;  // never kAuto
   uint32_t threads = 1;          // of the compute library and of the optimizer
+  SimdLevel simd_level = DetectSimdLevel();
   ModelFolder folder;
   std::unique_ptr<ModelWeights> weights;  // null: random initial values
   TrainingConfig config;
@@ -39,7 +36,7 @@ struct RunSetup {
   std::unique_ptr<ModelShape> model;  // on the heap: the plan refers to it
   std::unique_ptr<Dataset> data;
   std::unique_ptr<BatchSource> batches;
-  std::unique_ptr<Dataset> eval_data;           // null: no evaluation
+  std::unique_ptr<Dataset> eval_data;  // null: no evaluation
   std::unique_ptr<BatchSource> eval_batches;
   uint64_t steps = 0;  // of the whole run
   Budgets budgets;
@@ -49,9 +46,9 @@ struct RunSetup {
   std::vector<std::string> notices;
 };
 
-// InvalidArgument (exit 2) for anything wrong with flags, config, model or data; DoesNotFit (exit 3)
-// where the budgets cannot work. Starts the torch runtime (threads, libraries) so that the process's
-// own memory is known.
+// InvalidArgument (exit 2) for anything wrong with flags, config, model or data; DoesNotFit (exit
+// 3) where the budgets cannot work. Starts the torch runtime (threads, libraries) so that the
+// process's own memory is known.
 Result<std::unique_ptr<RunSetup>> PrepareRun(const RunOptions& options);
 
 }  // namespace marea

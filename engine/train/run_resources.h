@@ -1,0 +1,69 @@
+// Everything that a run allocates, made from its plan and taken down in order.
+//
+// Owner: TrainingRun. Thread rule: made and destroyed by one thread.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/report/trace_recorder.h"
+#include "engine/train/run_setup.h"
+#include "engine/train/step_runner.h"
+#include "io/pinned_arena.h"
+#include "io/status.h"
+#include "swap/executor.h"
+#include "swap/memcpy_device_copy.h"
+#include "swap/nvme_tier.h"
+#include "swap/shard_access.h"
+#include "swap/swapper.h"
+
+namespace marea {
+
+class RunResources {
+ public:
+  // `progress` is told of the files' preparation, in bytes. On failure nothing is left behind.
+  static Result<std::unique_ptr<RunResources>> Create(
+      const RunSetup& setup, const std::function<void(uint64_t, uint64_t)>& progress);
+  ~RunResources();
+
+  Executor& executor() { return *executor_; }
+  StepRunner& step_runner() { return *step_runner_; }
+  ShardAccess& shards() { return *shards_; }
+  SwapStats& stats() { return stats_; }
+  TraceRecorder& trace() { return *trace_; }
+  const IoModeReport* io_mode() const { return tier_ ? tier_->mode() : nullptr; }
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+  // Checks that nothing is leased or in flight, and takes everything down; the NVMe files are
+  // removed. REQUIRES: the executor is drained. Harmless to repeat.
+  Status Shutdown();
+
+ private:
+  explicit RunResources(const RunSetup& setup) : setup_(setup) {}
+  Status AllocateArenas();
+  Status OpenTier(const std::function<void(uint64_t, uint64_t)>& progress);
+  Status MakeRunners();
+
+  const RunSetup& setup_;
+  std::vector<std::string> warnings_;
+  SwapStats stats_;
+  std::optional<PinnedArena> vram_;
+  std::optional<PinnedArena> ram_;
+  std::vector<double> scalars_;
+  std::array<std::byte*, kSpaceCount> bases_{};
+  std::unique_ptr<NvmeTier> tier_;
+  std::unique_ptr<MemcpyDeviceCopy> device_copy_;
+  std::unique_ptr<StepRunner> step_runner_;
+  std::unique_ptr<Swapper> swapper_;
+  std::unique_ptr<ShardAccess> shards_;
+  std::unique_ptr<TraceRecorder> trace_;
+  std::unique_ptr<Executor> executor_;
+};
+
+// Seconds on the machine's steady clock.
+double SteadySeconds();
+
+}  // namespace marea

@@ -1,0 +1,183 @@
+#include "engine/train/run_setup.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "engine/config/deepspeed_config.h"
+#include "engine/model/torch_runtime.h"
+#include "io/memory_limits.h"
+#include "io/topology.h"
+#include "io/units.h"
+
+namespace marea {
+namespace {
+
+constexpr uint32_t kSequenceLengthDefault = 2048;
+// What the process grows by after its libraries are loaded, apart from what the plan places: code
+// pages touched for the first time, thread stacks, kernels compiled at run time, the allocator's
+// slack.
+constexpr uint64_t kProcessGrowthBytes = 160 * kMiB;
+
+void Append(std::vector<std::string>& to, const std::vector<std::string>& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+Status ChooseDevice(RunSetup& setup) {
+  if (setup.options.device == Device::kCuda) {
+    return Status::InvalidArgument(
+        "--device cuda: this build of marea computes on the CPU only; use --device cpu");
+  }
+  setup.device = Device::kCpu;
+  return Status::Ok();
+}
+
+Status StartRuntime(RunSetup& setup) {
+  if (setup.options.threads) {
+    setup.threads = *setup.options.threads;
+    if (setup.threads == 0 || setup.threads > 1024) {
+      return Status::InvalidArgument("--threads must be between 1 and 1024");
+    }
+  } else {
+    MAREA_ASSIGN_OR_RETURN(const Topology topology, ReadTopology());
+    setup.threads = std::max(1u, std::min(topology.core_count, topology.cpu_quota));
+  }
+  StartTorchRuntime({.threads = setup.threads, .deterministic = true});
+  return Status::Ok();
+}
+
+Status LoadConfig(RunSetup& setup) {
+  ConfigOverrides overrides;
+  overrides.micro_batch = setup.options.micro_batch;
+  overrides.learning_rate = setup.options.learning_rate;
+  overrides.total_steps = setup.options.steps;
+  overrides.nvme_paths_given = !setup.options.nvme.empty();
+  if (setup.options.config_path.empty()) {
+    MAREA_ASSIGN_OR_RETURN(setup.config, DefaultTrainingConfig(overrides));
+  } else {
+    MAREA_ASSIGN_OR_RETURN(setup.config, LoadTrainingConfig(setup.options.config_path, overrides));
+  }
+  Append(setup.warnings, setup.config.warnings);
+  Append(setup.notices, setup.config.notices);
+  return Status::Ok();
+}
+
+Status LoadModel(RunSetup& setup) {
+  MAREA_ASSIGN_OR_RETURN(setup.folder, OpenModelFolder(setup.options.model_path));
+  Append(setup.notices, setup.folder.notices);
+  MAREA_ASSIGN_OR_RETURN(const ModelConfig model,
+                         ParseModelConfig(setup.folder.config_text, setup.folder.config_path));
+  Append(setup.notices, model.notices);
+  setup.batch.sequences = setup.config.batch.micro_batch;
+  setup.batch.sequence_length =
+      setup.options.sequence_length.value_or(std::min(model.max_positions, kSequenceLengthDefault));
+  MAREA_RETURN_IF_ERROR(CheckBatchShape(model, setup.batch));
+  setup.model = std::make_unique<ModelShape>(
+      MakeModelShape(model, setup.batch, setup.config.precision, setup.threads));
+  if (setup.folder.weights_path) {
+    MAREA_ASSIGN_OR_RETURN(setup.weights,
+                           ModelWeights::Open(*setup.folder.weights_path, *setup.model));
+    Append(setup.notices, setup.weights->notices());
+  }
+  return Status::Ok();
+}
+
+Status LoadData(RunSetup& setup) {
+  const auto open = [&](const std::string& path) {
+    return Dataset::Open({path, setup.batch.sequence_length, setup.model->config.vocabulary});
+  };
+  BatchOptions batching{.micro_batch = setup.batch.sequences,
+                        .accumulation_steps = setup.config.batch.accumulation_steps,
+                        .seed = setup.options.seed};
+  MAREA_ASSIGN_OR_RETURN(setup.data, open(setup.options.data_path));
+  if (!setup.data->source().notice().empty()) {
+    setup.notices.push_back(setup.data->source().notice());
+  }
+  setup.batches = std::make_unique<BatchSource>(*setup.data, batching);
+  if (setup.options.eval_every && !setup.options.eval_data_path) {
+    return Status::InvalidArgument("--eval-every needs --eval-data FILE");
+  }
+  if (setup.options.eval_data_path) {
+    MAREA_ASSIGN_OR_RETURN(setup.eval_data, open(*setup.options.eval_data_path));
+    batching.order = SampleOrder::kSequential;
+    setup.eval_batches = std::make_unique<BatchSource>(*setup.eval_data, batching);
+  }
+  return Status::Ok();
+}
+
+Status CountSteps(RunSetup& setup) {
+  if (setup.options.steps && setup.options.epochs) {
+    return Status::InvalidArgument("--steps and --epochs contradict each other: give one of them");
+  }
+  setup.steps = setup.options.steps.value_or(setup.options.epochs.value_or(1) *
+                                             setup.batches->steps_per_pass());
+  if (setup.steps == 0) {
+    return Status::InvalidArgument(
+        "there is nothing to do: --steps and --epochs must be 1 or more");
+  }
+  if (setup.config.schedule_needs_total_steps) {
+    setup.config.schedule.total_num_steps = static_cast<int64_t>(setup.steps);
+    MAREA_RETURN_IF_ERROR(CheckLrSchedule(setup.config.schedule));
+  }
+  return Status::Ok();
+}
+
+std::optional<Tier> FixedHome(const OffloadConfig& section) {
+  if (!section.present || section.device == OffloadDevice::kNone) return std::nullopt;
+  return section.device == OffloadDevice::kCpu ? Tier::kRam : Tier::kNvme;
+}
+
+Status MakePlan(RunSetup& setup) {
+  MAREA_ASSIGN_OR_RETURN(ResolvedBudgets resolved, ResolveBudgets(setup.options, setup.config));
+  Append(setup.warnings, resolved.warnings);
+  setup.budgets = resolved.budgets;
+  setup.store_paths = std::move(resolved.store_paths);
+  MAREA_ASSIGN_OR_RETURN(const ProcessMemory process, ReadProcessMemory());
+  const uint64_t token_bytes = uint64_t{12} * setup.batch.sequences * setup.batch.sequence_length *
+                               setup.config.batch.accumulation_steps;
+  PlanRequest request;
+  request.model = setup.model.get();
+  request.precision = setup.config.precision;
+  request.gradient_precision = setup.config.gradient_type;
+  request.micro_count = setup.config.batch.accumulation_steps;
+  request.wave_size = setup.options.wave_size;
+  request.weight_home = FixedHome(setup.config.zero.offload_param);
+  request.state_home = FixedHome(setup.config.zero.offload_optimizer);
+  request.vram_kind = VramKind::kInsideRam;
+  request.vram_bytes = setup.budgets.vram_bytes;
+  request.ram_bytes = setup.budgets.ram_bytes;
+  request.ram_fixed_bytes = process.resident_bytes + kProcessGrowthBytes + token_bytes;
+  request.nvme_bytes = setup.budgets.nvme_bytes;
+  request.nvme_paths = static_cast<uint32_t>(setup.store_paths.size());
+  request.slots = setup.options.slots;
+  MAREA_ASSIGN_OR_RETURN(setup.planned, PlanRun(request));
+  if (setup.options.slots == 1 && !setup.planned.chunks.entries.empty()) {
+    setup.warnings.push_back(
+        "--slots 1: half the space on NVMe, but a run that is interrupted cannot be resumed");
+  }
+  return Status::Ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RunSetup>> PrepareRun(const RunOptions& options) {
+  auto setup = std::make_unique<RunSetup>();
+  setup->options = options;
+  if (options.slots != 1 && options.slots != 2) {
+    return Status::InvalidArgument("--slots must be 1 or 2");
+  }
+  if (options.wave_size && *options.wave_size == 0) {
+    return Status::InvalidArgument("--wave must be 1 or more");
+  }
+  MAREA_RETURN_IF_ERROR(ChooseDevice(*setup));
+  MAREA_RETURN_IF_ERROR(LoadConfig(*setup));
+  MAREA_RETURN_IF_ERROR(StartRuntime(*setup));
+  MAREA_RETURN_IF_ERROR(LoadModel(*setup));
+  MAREA_RETURN_IF_ERROR(LoadData(*setup));
+  MAREA_RETURN_IF_ERROR(CountSteps(*setup));
+  MAREA_RETURN_IF_ERROR(MakePlan(*setup));
+  return setup;
+}
+
+}  // namespace marea

@@ -1,0 +1,102 @@
+// Runs the ops that need arithmetic: compute, optimizer, clipping. The swapper forwards them here.
+//
+// Two lanes of its own: a thread for compute (torch) and one for the optimizer, which spreads over
+// a worker pool. What a turn works on (data, learning rate) is given by turn before it is enqueued.
+//
+// Owner: the trainer; outlives the executor. Thread rule: Start from the executor; the other calls
+// from the trainer's thread.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "engine/data/batch_source.h"
+#include "engine/model/block_compute.h"
+#include "engine/optim/adamw.h"
+#include "engine/optim/worker_pool.h"
+#include "engine/plan/plan_spec.h"
+#include "io/mutex.h"
+#include "swap/lane_thread.h"
+#include "swap/op_runner.h"
+
+namespace marea {
+
+// What one turn works on.
+struct TurnInputs {
+  const BatchSource* batches = nullptr;  // null in a turn that neither trains nor evaluates
+  uint64_t batch_step = 0;               // which step of `batches`
+  AdamWConstants update{};               // in a turn that updates
+};
+
+// What a turn that trained or evaluated found.
+struct TurnOutcome {
+  uint64_t turn = 0;
+  double loss = 0;       // weighted mean; 0 if every weight of the step is 0
+  double grad_norm = 0;  // training only
+};
+
+struct StepRunnerOptions {
+  const PlanSpec* spec = nullptr;
+  BatchShape batch{};
+  double gradient_clipping = 0;  // 0: off
+  uint32_t optimizer_threads = 1;
+  SimdLevel simd_level = SimdLevel::kScalar;
+};
+
+class StepRunner final : public OpRunner {
+ public:
+  static Result<std::unique_ptr<StepRunner>> Create(const StepRunnerOptions& options);
+  ~StepRunner() override;
+
+  // Before the turn is enqueued; turns in order.
+  void SetTurn(uint64_t turn, const TurnInputs& inputs);
+
+  void Start(const OpCall& call, Completion done) override;
+
+  // The outcome of the next turn that trained or evaluated, in order. Blocks until it is there or
+  // `give_up` says that it never will be; then an outcome of turn UINT64_MAX.
+  TurnOutcome WaitForOutcome(const std::function<bool()>& give_up);
+  // Blocks until the head of this turn has been computed (its last micro-batch), or give_up.
+  void WaitForHead(uint64_t turn, const std::function<bool()>& give_up);
+
+  // Ends both threads. REQUIRES: no op in flight.
+  void Shutdown();
+
+ private:
+  explicit StepRunner(const StepRunnerOptions& options);
+
+  TurnInputs InputsOf(uint64_t turn);
+  Status Compute(const OpCall& call);
+  Status RunForward(const OpCall& call);
+  Status RunBackward(const OpCall& call);
+  Status RunHead(const OpCall& call);
+  Status RunReduce(const OpCall& call);
+  Status Optimize(const OpCall& call);
+  void RunUpdate(const OpCall& call);
+  void RunClip(const OpCall& call);
+  MicroBatch FillMicroBatch(const OpCall& call);
+
+  const StepRunnerOptions options_;
+  std::unique_ptr<WorkerPool> pool_;
+  std::unique_ptr<BlockCompute> blocks_;  // compute thread only
+
+  // The step's tokens, by micro-batch; filled by the embedding's forward, on the compute thread.
+  struct TokenRows {
+    std::vector<int32_t> tokens, labels;
+    std::vector<float> weights;
+  };
+  std::vector<TokenRows> rows_;
+
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::pair<uint64_t, TurnInputs>> inputs_ GUARDED_BY(mutex_);
+  std::deque<TurnOutcome> outcomes_ GUARDED_BY(mutex_);
+  uint64_t heads_done_ GUARDED_BY(mutex_) = 0;  // turns whose head has been computed, plus one
+
+  std::unique_ptr<LaneThread> compute_;
+  std::unique_ptr<LaneThread> optimizer_;
+};
+
+}  // namespace marea

@@ -1,0 +1,309 @@
+#include "engine/train/training_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+
+#include "engine/checkpoint/atomic_file.h"
+#include "engine/checkpoint/checkpoint_writer.h"
+#include "engine/plan/plan_json.h"
+#include "engine/report/metrics_writer.h"
+#include "engine/train/run_resources.h"
+#include "engine/train/shard_init.h"
+#include "io/memory_limits.h"
+#include "io/units.h"
+
+namespace marea {
+namespace {
+
+Status WriteText(const std::string& path, const std::string& text) {
+  return WriteFileAtomically(path, std::as_bytes(std::span(text)));
+}
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+StallSeconds Difference(const StallSeconds& later, const StallSeconds& earlier) {
+  StallSeconds difference{};
+  for (int lane = 0; lane < kLaneCount; ++lane) difference[lane] = later[lane] - earlier[lane];
+  return difference;
+}
+
+}  // namespace
+
+struct TrainingRun::Impl {
+  Impl(const RunSetup& run_setup, TrainingObserver& run_observer)
+      : setup(run_setup),
+        observer(run_observer),
+        metrics(run_setup.options.output_path + "/metrics.jsonl") {}
+
+  std::string OutputFile(const char* name) const { return setup.options.output_path + "/" + name; }
+
+  Status Initialise();
+  Status TrainSteps(RunSummary& summary);
+  uint64_t EnqueueTraining(uint64_t step);
+  uint64_t Enqueue(StepMask mask, TurnInputs inputs);
+  Result<double> Evaluate();
+  Result<TurnOutcome> NextOutcome();
+  bool EvaluatesAfter(uint64_t step) const;
+  Status FinishStep(uint64_t step, const TurnOutcome& outcome, RunSummary& summary);
+  Status CheckMemory(uint64_t peak_bytes) const;
+  Status SaveCheckpoint();
+  void Summarise(RunSummary& summary) const;
+
+  const RunSetup& setup;
+  TrainingObserver& observer;
+  std::unique_ptr<RunResources> resources;
+  MetricsWriter metrics;
+  std::atomic<bool> stop{false};
+
+  bool update_pending = false;  // gradients wait for the next turn
+  uint64_t updates = 0;         // enqueued so far
+  double line_seconds = 0;      // when the last line was written
+  SwapSnapshot line_lanes{};
+  StallSeconds line_stalls{};
+  double first_step_seconds = 0;  // when the first step began
+  SwapSnapshot first_lanes{};
+  uint64_t ram_peak_bytes = 0;
+  std::vector<double> step_seconds;
+};
+
+Result<std::unique_ptr<TrainingRun>> TrainingRun::Create(const RunSetup& setup,
+                                                         TrainingObserver& observer) {
+  std::error_code error;
+  std::filesystem::create_directories(setup.options.output_path, error);
+  if (error) {
+    return Status::InvalidArgument(fmt::format("--output {}: cannot be created: {}",
+                                               setup.options.output_path, error.message()));
+  }
+  auto impl = std::make_unique<Impl>(setup, observer);
+  MAREA_RETURN_IF_ERROR(WriteText(impl->OutputFile("plan.json"), ToJson(setup.planned)));
+  MAREA_ASSIGN_OR_RETURN(impl->resources,
+                         RunResources::Create(setup, [&](uint64_t done, uint64_t all) {
+                           observer.OnPhase("preparing files", done, all);
+                         }));
+  for (const std::string& warning : impl->resources->warnings()) observer.OnWarning(warning);
+  return std::unique_ptr<TrainingRun>(new TrainingRun(std::move(impl)));
+}
+
+TrainingRun::TrainingRun(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+TrainingRun::~TrainingRun() = default;
+
+void TrainingRun::RequestStop() {
+  impl_->stop.store(true, std::memory_order_relaxed);
+}
+
+Result<RunSummary> TrainingRun::Run() {
+  Impl& impl = *impl_;
+  RunSummary summary;
+  MAREA_RETURN_IF_ERROR(impl.Initialise());
+  const Status trained = impl.TrainSteps(summary);
+  const Status drained = impl.resources->executor().Drain();
+  if (!trained.ok() || !drained.ok()) {
+    (void)impl.resources->Shutdown();  // the first failure is the one to report
+    return trained.ok() ? drained : trained;
+  }
+  impl.Summarise(summary);
+  MAREA_RETURN_IF_ERROR(impl.resources->trace().WriteTo(impl.OutputFile("trace.json")));
+  MAREA_RETURN_IF_ERROR(impl.SaveCheckpoint());
+  MAREA_RETURN_IF_ERROR(impl.resources->Shutdown());
+  MAREA_RETURN_IF_ERROR(WriteText(impl.OutputFile("summary.json"), ToJson(summary)));
+  return summary;
+}
+
+Status TrainingRun::Impl::Initialise() {
+  return InitialiseShards(setup.planned.spec, setup.weights.get(), setup.options.seed,
+                          setup.threads, resources->shards(), [&](uint64_t done, uint64_t all) {
+                            observer.OnPhase("initialising", done, all);
+                          });
+}
+
+// One step after another; the next is enqueued as soon as this one's loss is known, so that the
+// lanes run ahead of its backward.
+Status TrainingRun::Impl::TrainSteps(RunSummary& summary) {
+  first_step_seconds = line_seconds = SteadySeconds();
+  first_lanes = line_lanes = resources->stats().Snapshot();
+  uint64_t enqueued = 0;
+  for (uint64_t step = 0; step < setup.steps; ++step) {
+    if (step == enqueued) {
+      if (stop.load(std::memory_order_relaxed)) break;
+      EnqueueTraining(enqueued++);
+    }
+    const uint64_t turn = resources->executor().turns_enqueued() - 1;
+    resources->step_runner().WaitForHead(turn, [&] { return resources->executor().failed(); });
+    const bool more = enqueued < setup.steps && !stop.load(std::memory_order_relaxed);
+    if (more && !EvaluatesAfter(step)) EnqueueTraining(enqueued++);
+    MAREA_ASSIGN_OR_RETURN(const TurnOutcome outcome, NextOutcome());
+    MAREA_RETURN_IF_ERROR(FinishStep(step, outcome, summary));
+  }
+  summary.interrupted = summary.steps < setup.steps;
+  if (update_pending) Enqueue({}, {});
+  return Status::Ok();
+}
+
+uint64_t TrainingRun::Impl::EnqueueTraining(uint64_t step) {
+  const StepBatch batch = setup.batches->Step(step);
+  const uint64_t turn = Enqueue({.train = true, .micro_count = batch.micro_count},
+                                {.batches = setup.batches.get(), .batch_step = step});
+  update_pending = true;
+  return turn;
+}
+
+// Every turn applies the gradients that wait.
+uint64_t TrainingRun::Impl::Enqueue(StepMask mask, TurnInputs inputs) {
+  mask.update = std::exchange(update_pending, false);
+  if (mask.update) {
+    const OptimizerConfig& optimizer = setup.config.optimizer;
+    const AdamWConfig config{.beta1 = optimizer.beta1,
+                             .beta2 = optimizer.beta2,
+                             .epsilon = optimizer.epsilon,
+                             .weight_decay = optimizer.weight_decay};
+    const double rate = LearningRate(setup.config.schedule, updates, optimizer.learning_rate);
+    inputs.update = MakeAdamWConstants(config, rate, updates++);
+  }
+  resources->step_runner().SetTurn(resources->executor().turns_enqueued(), inputs);
+  return resources->executor().Enqueue(mask);
+}
+
+Result<TurnOutcome> TrainingRun::Impl::NextOutcome() {
+  Executor& executor = resources->executor();
+  const TurnOutcome outcome =
+      resources->step_runner().WaitForOutcome([&] { return executor.failed(); });
+  if (outcome.turn != UINT64_MAX) return outcome;
+  const Status status = executor.Drain();
+  MAREA_CHECK(!status.ok(), "a run gave up without a failure");
+  return status;
+}
+
+bool TrainingRun::Impl::EvaluatesAfter(uint64_t step) const {
+  if (!setup.eval_batches) return false;
+  const bool last = step + 1 == setup.steps;
+  return last || (setup.options.eval_every && (step + 1) % *setup.options.eval_every == 0);
+}
+
+// The mean loss over the whole of the evaluation data.
+Result<double> TrainingRun::Impl::Evaluate() {
+  double sum = 0;
+  double weight = 0;
+  for (uint64_t step = 0; step < setup.eval_batches->steps_per_pass(); ++step) {
+    const StepBatch batch = setup.eval_batches->Step(step);
+    Enqueue({.eval = true, .micro_count = batch.micro_count},
+            {.batches = setup.eval_batches.get(), .batch_step = step});
+    MAREA_ASSIGN_OR_RETURN(const TurnOutcome outcome, NextOutcome());
+    sum += outcome.loss * batch.token_weight;
+    weight += batch.token_weight;
+  }
+  return weight > 0 ? sum / weight : 0;
+}
+
+Status TrainingRun::Impl::FinishStep(uint64_t step, const TurnOutcome& outcome,
+                                     RunSummary& summary) {
+  const double now = SteadySeconds();
+  const SwapSnapshot lanes = resources->stats().Snapshot();
+  const StallSeconds stalls = resources->executor().stall_seconds();
+  MAREA_ASSIGN_OR_RETURN(const ProcessMemory memory, ReadProcessMemory());
+  ram_peak_bytes = memory.peak_resident_bytes;
+
+  StepMetrics line;
+  line.step = step + 1;
+  line.loss = outcome.loss;
+  line.learning_rate =
+      LearningRate(setup.config.schedule, step, setup.config.optimizer.learning_rate);
+  line.grad_norm = outcome.grad_norm;
+  line.tokens = setup.batches->Step(step).tokens;
+  line.step_seconds = now - line_seconds;
+  line.vram_peak_bytes = setup.planned.plan.space_bytes[static_cast<int>(Space::kVram)];
+  line.ram_peak_bytes = ram_peak_bytes;
+  line.lanes = marea::Difference(lanes, line_lanes);
+  line.stall_seconds = Difference(stalls, line_stalls);
+  line_seconds = now;
+  line_lanes = lanes;
+  line_stalls = stalls;
+  if (EvaluatesAfter(step)) {
+    MAREA_ASSIGN_OR_RETURN(line.eval_loss, Evaluate());
+    summary.eval_loss_last = line.eval_loss;
+    line_seconds = SteadySeconds();  // evaluation is in no step's time
+  }
+  if (!std::isfinite(line.loss) || !std::isfinite(line.grad_norm)) {
+    observer.OnWarning(fmt::format("step {}: loss {} with a gradient norm of {}", line.step,
+                                   line.loss, line.grad_norm));
+  }
+  MAREA_RETURN_IF_ERROR(metrics.Append(line));
+  observer.OnStep(line);
+  if (step == 0) summary.loss_first = line.loss;
+  if (step > 0) step_seconds.push_back(line.step_seconds);
+  summary.loss_last = line.loss;
+  summary.steps = line.step;
+  return step == 0 ? CheckMemory(ram_peak_bytes) : Status::Ok();
+}
+
+// On the CPU nothing caps the compute library's temporaries, so a broken promise ends the run.
+Status TrainingRun::Impl::CheckMemory(uint64_t peak_bytes) const {
+  if (peak_bytes <= setup.budgets.ram_bytes) return Status::Ok();
+  return Status::DoesNotFit(fmt::format(
+      "the process needed {} of RAM in its first step, more than --ram {} (predicted {}); pass "
+      "--ram {}MiB",
+      FormatBytes(peak_bytes), FormatBytes(setup.budgets.ram_bytes),
+      FormatBytes(setup.planned.ram_peak_bytes), DivideRoundUp(peak_bytes * 21 / 20, kMiB)));
+}
+
+Status TrainingRun::Impl::SaveCheckpoint() {
+  const uint64_t element_bytes = WeightBytes(setup.config.precision);
+  uint64_t done = 0;
+  const uint64_t all = setup.model->parameters * element_bytes;
+  return WriteCheckpoint(
+      OutputFile("checkpoint"), setup.folder.config_text, *setup.model, setup.config.precision,
+      [&](uint32_t group, const TensorShape& tensor, uint64_t first_element,
+          std::span<std::byte> out) {
+        done += out.size();
+        observer.OnPhase("writing the checkpoint", done, all);
+        return resources->shards().Read(
+            ShardKind::kWeight, group, (tensor.first_element + first_element) * element_bytes, out);
+      });
+}
+
+void TrainingRun::Impl::Summarise(RunSummary& summary) const {
+  const PlannedRun& planned = setup.planned;
+  summary.model = setup.options.model_path;
+  summary.device = "cpu";
+  summary.precision = setup.config.precision == Precision::kBf16 ? "bf16" : "fp32";
+  summary.parameters = setup.model->parameters;
+  summary.tokens_per_step = setup.batches->samples_per_step() * setup.batch.sequence_length;
+  summary.step_seconds_median = Median(step_seconds);
+  summary.run_seconds = line_seconds - first_step_seconds;
+  const auto tier = [&](Tier name) -> TierUse& { return summary.tiers[static_cast<int>(name)]; };
+  tier(Tier::kVram) = {setup.budgets.vram_bytes, planned.vram_peak_bytes,
+                       planned.plan.space_bytes[static_cast<int>(Space::kVram)]};
+  tier(Tier::kRam) = {setup.budgets.ram_bytes, planned.ram_peak_bytes, ram_peak_bytes};
+  tier(Tier::kNvme) = {setup.budgets.nvme_bytes, planned.nvme_peak_bytes, planned.nvme_peak_bytes};
+  summary.placement = planned.homes;
+  summary.lanes = marea::Difference(resources->stats().Snapshot(), first_lanes);
+  summary.stall_seconds = resources->executor().stall_seconds();
+  int worst = -1;
+  for (int lane = 0; lane < kLaneCount; ++lane) {
+    if (worst < 0 || summary.stall_seconds[lane] > summary.stall_seconds[worst]) worst = lane;
+  }
+  const double stalled = summary.stall_seconds[worst];
+  const double computing = summary.lanes[static_cast<int>(Lane::kCompute)].busy_seconds;
+  summary.bound_by = stalled > computing ? LaneName(static_cast<Lane>(worst)) : "compute";
+  const IoModeReport* mode = resources->io_mode();
+  summary.io_mode = mode ? IoModeName(mode->mode) : "none";
+  if (mode) {
+    summary.io_mode_reason = mode->reason;
+    summary.io_mode_remedy = mode->remedy;
+  }
+  summary.wave_size = planned.spec.wave_size;
+  summary.micro_count = planned.spec.micro_count;
+  summary.chunk_elements = planned.spec.chunk_elements;
+  summary.threads = setup.threads;
+  summary.simd_level = SimdLevelName(setup.simd_level);
+}
+
+}  // namespace marea
