@@ -41,6 +41,7 @@ int ExitCode(ErrorCode code) {
     case ErrorCode::kOk:
       return 0;
     case ErrorCode::kInvalidArgument:
+    case ErrorCode::kBusy:  // a path that another run holds is a wrong input
       return 2;
     case ErrorCode::kDoesNotFit:
       return 3;

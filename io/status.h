@@ -24,7 +24,7 @@ enum class ErrorCode {
   kDoesNotFit,       // cannot work within the stated budgets; exit 3
   kIo,           // a device or file system refused or failed; the message holds path, offset, errno
   kCorrupt,      // bytes are not what was written: checksum, magic, version
-  kBusy,         // held by another process
+  kBusy,         // held by another process; exit 2
   kUnavailable,  // this machine or kernel does not offer it
   kCancelled,    // stopped because another operation failed or the user asked
   kFailed,       // any other failure while running; exit 1

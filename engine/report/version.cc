@@ -2,6 +2,8 @@
 
 namespace marea {
 
-const char* Version() { return MAREA_VERSION; }
+const char* Version() {
+  return MAREA_VERSION;
+}
 
 }  // namespace marea
