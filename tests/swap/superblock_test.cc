@@ -6,6 +6,9 @@
 #include <cstring>
 #include <vector>
 
+#include "io/units.h"
+#include "swap/store_layout.h"
+
 namespace marea {
 namespace {
 
@@ -144,6 +147,49 @@ TEST_F(SuperblockTest, OtherRunAndOtherGeometryAreSaid) {
   expect_refused([](StoreGeometry& g) { g.chunk_count = 8; }, "number of chunks");
   expect_refused([](StoreGeometry& g) { g.file_bytes = 1; }, "size");
   expect_refused([](StoreGeometry& g) { g.layout_hash = 1; }, "layout");
+}
+
+// The worked example of docs/file-format.md, number by number.
+TEST(FileFormatTest, TheWorkedExampleHolds) {
+  ChunkTable table;
+  const auto add = [&](ShardKind kind, uint32_t chunk, uint64_t first_byte, uint64_t bytes) {
+    table.entries.push_back(
+        {.id = {.kind = kind, .chunk = chunk, .first_byte = first_byte, .bytes = bytes},
+         .updated = true});
+  };
+  add(ShardKind::kWeight, 0, 0, 8192);
+  add(ShardKind::kMoment1, 0, 0, 16384);
+  add(ShardKind::kGradient, 0, 0, 8192);
+  add(ShardKind::kWeight, 1, 8192, 3808);
+  add(ShardKind::kMoment1, 1, 16384, 7616);
+  add(ShardKind::kGradient, 1, 8192, 3808);
+  const StorePath path{.path = "/nvme", .bytes_max = kGiB};
+  const PathLayout layout = LayOutStore(table, std::span(&path, 1), 2).value().paths[0];
+  const uint64_t slots[][2] = {{8192, 57344},  {16384, 65536}, {32768, 0},
+                               {40960, 81920}, {45056, 86016}, {53248, 0}};
+  for (size_t i = 0; i < layout.homes.size(); ++i) {
+    EXPECT_EQ(layout.homes[i].slot_offset[0], slots[i][0]) << i;
+    EXPECT_EQ(layout.homes[i].slot_offset[1], slots[i][1]) << i;
+    EXPECT_EQ(layout.homes[i].slot_count, slots[i][1] == 0 ? 1u : 2u) << i;
+  }
+  EXPECT_EQ(layout.file_bytes, 94208u);
+  RunUuid uuid;
+  for (size_t i = 0; i < uuid.size(); ++i) uuid[i] = static_cast<uint8_t>(i * 0x11);
+  EXPECT_EQ(FormatUuid(uuid), "00112233-4455-6677-8899-aabbccddeeff");
+  Superblock superblock = MakeSuperblock(uuid, {.slots = 2,
+                                                .chunk_count = layout.homes.size(),
+                                                .file_bytes = layout.file_bytes,
+                                                .layout_hash = LayoutHash(layout, table)});
+  Seal(superblock, 0);
+  const uint8_t begin[80] = {0x4d, 0x41, 0x52, 0x45, 0x41, 0x53, 0x42, 0x0a, 0x01, 0x00, 0x00, 0x00,
+                             0x00, 0x10, 0x00, 0x00, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77,
+                             0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff, 0x02, 0x00, 0x00, 0x00,
+                             0x00, 0x00, 0x00, 0x00, 0x01, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+                             0x06, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x70, 0x01, 0x00,
+                             0x00, 0x00, 0x00, 0x00, 0x59, 0xe7, 0x4b, 0xd1, 0xf8, 0x3d, 0x39, 0x6c,
+                             0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00};
+  EXPECT_EQ(std::memcmp(&superblock, begin, sizeof begin), 0);
+  EXPECT_EQ(superblock.checksum, 0x51dca2bcd4a58414u);
 }
 
 TEST(RunUuidTest, IsRandomAndWritten8_4_4_4_12) {
