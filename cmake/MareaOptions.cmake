@@ -38,13 +38,3 @@ function(marea_add_test name)
   endif()
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
-
-# marea_add_bench(NAME SOURCES... LIBS...): one Google Benchmark executable in build/bench; its name
-# ends in _bench, which is how `make bench` finds it.
-function(marea_add_bench name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LIBS" ${ARGN})
-  add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE marea_options ${ARG_LIBS} benchmark::benchmark_main)
-  set_target_properties(${name} PROPERTIES
-    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bench)
-endfunction()
