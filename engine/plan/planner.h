@@ -1,9 +1,10 @@
 // From budgets to a plan: picks the wave size, the rings and every shard's home, so that the run
 // fits, and compiles the step.
 //
-// Placement is by value: a byte of `weight` in RAM or VRAM saves two reads and one write a step, one
-// of `gradient` a write and a read, one of a state a read and a write. VRAM is filled first, then
-// RAM; what rests on NVMe is spread evenly over the blocks. Homes that the config fixes are hard.
+// Placement is by value: a byte of `weight` in RAM or VRAM saves two reads and one write a step,
+// one of `gradient` a write and a read, one of a state a read and a write. VRAM is filled first,
+// then RAM; what rests on NVMe is spread evenly over the blocks. Homes that the config fixes are
+// hard.
 //
 // Pure: no allocation of arenas, no files; the same request gives the same plan. No torch.
 #pragma once
@@ -49,10 +50,10 @@ struct PlannedRun {
   StepPlan plan;
   ChunkTable chunks;  // of the shards on NVMe
   TierKindBytes homes{};
-  uint64_t workspace_bytes = 0;    // temporaries of the compute library, at most
-  uint64_t vram_peak_bytes = 0;    // predicted: arena and workspace
-  uint64_t ram_peak_bytes = 0;     // predicted: the whole process
-  uint64_t nvme_peak_bytes = 0;    // predicted: files, all slots
+  uint64_t workspace_bytes = 0;  // temporaries of the compute library, at most
+  uint64_t vram_peak_bytes = 0;  // predicted: arena and workspace
+  uint64_t ram_peak_bytes = 0;   // predicted: the whole process
+  uint64_t nvme_peak_bytes = 0;  // predicted: files, all slots
 };
 
 // DoesNotFit: one sentence with the budget that is too small, what is needed and what would make it
