@@ -109,12 +109,13 @@ class Builder {
   std::pair<uint32_t, uint32_t> RowsOf(const Access& access) const {
     const Buffer& buffer = plan_.buffers[access.buffer];
     const ShardRange range = RangeOf(buffer, access);
-    const auto [first, end] = rows_of_.at(ShardOf(buffer.content));
+    const std::pair<uint32_t, uint32_t> rows = rows_of_.at(ShardOf(buffer.content));
     const auto at = [&](uint64_t byte) {
-      const auto it = std::lower_bound(map_.rows.begin() + first, map_.rows.begin() + end, byte,
-                                       [](const ResidencyTable::Row& row, uint64_t wanted) {
-                                         return row.id.first_byte < wanted;
-                                       });
+      const auto it =
+          std::lower_bound(map_.rows.begin() + rows.first, map_.rows.begin() + rows.second, byte,
+                           [](const ResidencyTable::Row& row, uint64_t wanted) {
+                             return row.id.first_byte < wanted;
+                           });
       return static_cast<uint32_t>(it - map_.rows.begin());
     };
     return {at(range.begin), at(range.end)};

@@ -16,7 +16,7 @@ namespace marea {
 
 struct ChunkTransfer {
   IoDirection direction;
-  uint32_t chunk;             // index into the store's chunk table
+  uint32_t chunk;              // index into the store's chunk table
   std::span<std::byte> bytes;  // page aligned, rounded up to whole pages; the chunk's own length is
                                // in the table
 };
