@@ -259,6 +259,11 @@ TEST(SwapperTest, EioNamesOpShardPathAndOffsetAndLeavesNoLease) {
       const Status shutdown = rig.swapper_->Shutdown();
       EXPECT_TRUE(shutdown.ok()) << shutdown.message();
       EXPECT_EQ(rig.store_->pending(), 0u);
+      if (direction == IoDirection::kRead) continue;
+      // What did not arrive at home is not there to be read.
+      const ShardChunk& id = rig.table_.entries[home.chunk].id;
+      ExpectNames(rig.swapper_->BeginHomeRead(rig.swapper_->RowsOf(id.kind, id.group)[id.chunk]),
+                  {Describe(id), "empty"});
     }
   }
 }
