@@ -164,6 +164,27 @@ TEST_F(DeviceModesTest, OptionsWithoutSenseAreRefused) {
   }
 }
 
+// The kernel reaches registered memory by its pinned pages, whatever the process may do with it;
+// other memory by its address. So memory without access tells whether registration is really used.
+TEST_F(DeviceModesTest, RegisteredBuffersAreUsedAsSuch) {
+  SKIP_WITHOUT_URING();
+  const std::span<std::byte> memory = arena_.bytes();
+  for (const IoMode mode : {IoMode::kUringRegistered, IoMode::kUring}) {
+    const auto device = Make(mode);
+    if (!device.ok()) continue;
+    for (const IoDirection direction : {IoDirection::kWrite, IoDirection::kRead}) {
+      if (direction == IoDirection::kWrite) std::memset(memory.data(), 0x5a, memory.size());
+      ASSERT_EQ(::mprotect(memory.data(), memory.size(), PROT_NONE), 0);
+      const Status status =
+          Transfer(*device.value(), {direction, 0, 0, memory.data(), memory.size(), 1});
+      ASSERT_EQ(::mprotect(memory.data(), memory.size(), PROT_READ | PROT_WRITE), 0);
+      EXPECT_EQ(status.error_number(), mode == IoMode::kUring ? EFAULT : 0) << status.message();
+      if (direction == IoDirection::kWrite) std::memset(memory.data(), 0, memory.size());
+    }
+    EXPECT_EQ(memory[12345], std::byte{mode == IoMode::kUring ? uint8_t{0} : uint8_t{0x5a}});
+  }
+}
+
 // A ring that breaks while it is used: everything in flight comes back with the reason.
 TEST_F(DeviceModesTest, ABrokenRingDropsNothing) {
   SKIP_WITHOUT_URING();

@@ -128,6 +128,8 @@ TEST(MemoryLimitsTest, Version1InAContainer) {
   root.Write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "200000\n");
   root.Write("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
   EXPECT_EQ(ReadMemoryLimits(root.path()).value().cgroup_bytes, 2 * kGiB);
+  root.Write("/sys/fs/cgroup/memory/inner/memory.limit_in_bytes", "1073741824\n");
+  EXPECT_EQ(ReadMemoryLimits(root.path()).value().cgroup_bytes, kGiB);
   EXPECT_DOUBLE_EQ(ReadCgroupCpuQuota(root.path()), 2.0);
   root.Write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
   EXPECT_EQ(ReadCgroupCpuQuota(root.path()), 0);
