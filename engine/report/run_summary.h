@@ -1,4 +1,5 @@
-// What a finished run says of itself: summary.json and the table at the end. Plain values; no torch.
+// What a finished run says of itself: summary.json and the table at the end. Plain values; no
+// torch.
 #pragma once
 
 #include <array>
@@ -20,8 +21,8 @@ struct TierUse {
 };
 
 struct RunSummary {
-  std::string model;  // as the user named it
-  std::string device;  // "cpu" or the GPU's name
+  std::string model;      // as the user named it
+  std::string device;     // "cpu" or the GPU's name
   std::string precision;  // "bf16" or "fp32"
   uint64_t parameters = 0;
   uint32_t world_size = 1;
@@ -30,15 +31,15 @@ struct RunSummary {
   double loss_first = 0;
   double loss_last = 0;
   std::optional<double> eval_loss_last;
-  double step_seconds_median = 0;  // without step 1
-  double run_seconds = 0;          // first step's start to last step's end
+  double step_seconds_median = 0;           // without step 1
+  double run_seconds = 0;                   // first step's start to last step's end
   std::array<TierUse, kTierCount> tiers{};  // by Tier
   TierKindBytes placement{};
   std::optional<double> predicted_step_seconds;  // null until the planner can tell
-  std::string bound_by;    // the lane that the compute lane waited for most, or "compute"
-  std::string io_mode;     // "none" where nothing is on NVMe
+  std::string bound_by;  // the lane that the compute lane waited for most, or "compute"
+  std::string io_mode;   // "none" where nothing is on NVMe
   std::string io_mode_reason, io_mode_remedy;
-  SwapSnapshot lanes{};            // totals over all steps
+  SwapSnapshot lanes{};  // totals over all steps
   StallSeconds stall_seconds{};
   uint32_t wave_size = 0;
   uint32_t micro_count = 0;

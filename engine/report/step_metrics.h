@@ -22,8 +22,8 @@ struct StepMetrics {
   double step_seconds = 0;
   uint64_t vram_peak_bytes = 0;
   uint64_t ram_peak_bytes = 0;
-  SwapSnapshot lanes{};           // bytes and busy seconds by lane
-  StallSeconds stall_seconds{};   // the compute lane's idle time, by the lane it waited for
+  SwapSnapshot lanes{};          // bytes and busy seconds by lane
+  StallSeconds stall_seconds{};  // the compute lane's idle time, by the lane it waited for
   std::optional<double> eval_loss;
 };
 
