@@ -1,0 +1,60 @@
+// marea train: trains within budgets.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "engine/report/run_summary.h"
+#include "engine/train/run_setup.h"
+#include "engine/train/training_run.h"
+#include "src/arguments.h"
+#include "src/commands.h"
+#include "src/messages.h"
+#include "src/progress.h"
+#include "src/run_flags.h"
+#include "src/setup_text.h"
+#include "src/stop_signal.h"
+
+namespace marea {
+namespace {
+
+Result<RunSummary> Train(const RunSetup& setup) {
+  ProgressPrinter progress({.steps = setup.steps,
+                            .budget_bytes = BudgetBytes(setup),
+                            .nvme_used_bytes = setup.planned.nvme_peak_bytes});
+  std::unique_ptr<TrainingRun> run;
+  StopSignal stop;  // before Create, which writes files whole: that takes its time
+  MAREA_ASSIGN_OR_RETURN(run, TrainingRun::Create(setup, progress));
+  if (stop.requested()) return Status::Cancelled("stopped before the first step");
+  stop.Watch(*run);
+  return run->Run();
+}
+
+}  // namespace
+
+int RunTrainCommand(const std::vector<std::string>& arguments) {
+  RunFlags flags;
+  CLI::App app("Trains a model within budgets of VRAM, RAM and NVMe.", "marea train");
+  AddRunFlags(app, flags);
+  const Result<ParseOutcome> outcome = ParseArguments(app, arguments);
+  if (!outcome.ok()) return FailWith(outcome.status());
+  if (outcome.value() == ParseOutcome::kHelp) {
+    fmt::print("{}", app.help());
+    return 0;
+  }
+  const Result<RunOptions> options = ToRunOptions(flags, OutputNeed::kFolder);
+  if (!options.ok()) return FailWith(options.status());
+  const Result<std::unique_ptr<RunSetup>> setup = PrepareRun(options.value());
+  if (!setup.ok()) return FailWith(setup.status());
+  PrintFindings(*setup.value());
+  fmt::print(stderr, "{}", PlacementTable(setup.value()->planned, BudgetBytes(*setup.value())));
+  const Result<RunSummary> summary = Train(*setup.value());
+  if (!summary.ok()) return FailWith(summary.status());
+  if (flags.json) {
+    fmt::print("{}\n", ToJson(summary.value()));
+  } else {
+    fmt::print("{}", ToTable(summary.value()));
+  }
+  return 0;
+}
+
+}  // namespace marea
