@@ -1,8 +1,7 @@
 #include "engine/plan/planner.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <optional>
 
 #include "engine/plan/plan_compiler.h"
 #include "engine/plan/tier_filler.h"
@@ -43,16 +42,20 @@ class Planner {
   explicit Planner(const PlanRequest& request)
       : request_(request), model_(*request.model), workspace_bytes_(WorkspaceBytes(model_)) {}
 
+  // The first way that fits. If none does, what is missing is told of the way that needs least: for
+  // VRAM the smallest wave, the last tried; for RAM and NVMe the largest, the first.
   Result<PlannedRun> Run() {
-    Status least = Status::Ok();
+    std::optional<Status> first;
+    Status last = Status::Ok();
     for (const uint32_t wave : WaveSizes()) {
       for (const Tier activation : {Tier::kVram, Tier::kRam}) {
         Result<PlannedRun> run = Try(wave, activation);
         if (run.ok() || run.status().code() != ErrorCode::kDoesNotFit) return run;
-        least = run.status();
+        last = run.status();
+        if (!first && !last.message().starts_with("--vram")) first = last;
       }
     }
-    return least;
+    return first.value_or(last);
   }
 
  private:

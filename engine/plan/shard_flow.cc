@@ -1,0 +1,164 @@
+#include "engine/plan/shard_flow.h"
+
+#include <algorithm>
+
+namespace marea {
+
+Op ShardFlow::Context(When when, uint32_t block, uint32_t micro) const {
+  return Op{.kind = OpKind::kForward,
+            .lane = Lane::kCompute,
+            .when = when,
+            .block = block,
+            .micro = micro};
+}
+
+void ShardFlow::MakeHomes() {
+  weight_ring_ = builder_.AddRing("weights", Space::kVram, spec_.weight_ring_bytes);
+  accumulator_ring_ = builder_.AddRing("accumulators", Space::kVram, spec_.accumulator_ring_bytes);
+  activation_ring_ = builder_.AddRing("activations", Space::kVram, spec_.activation_ring_bytes);
+  staging_ring_ = builder_.AddRing("staging", Space::kRam, spec_.staging_ring_bytes);
+  for (uint32_t group = 0; group < model_.groups.size(); ++group) {
+    for (const ShardKind kind : kPersistentKinds) {
+      if (!HasShard(spec_, group, kind)) continue;
+      homes_[{group, kind}] =
+          builder_.Home(SpaceOf(spec_.placement.home(group, kind)),
+                        Elements(group) * ElementBytes(spec_, kind), {kind, group});
+    }
+    if (!model_.groups[group].frozen) {
+      norms_[group] = Scalar(ScalarName::kNorm, group, 0);
+    }
+  }
+  coefficient_ = Scalar(ScalarName::kCoefficient, kNone, 0);
+  for (uint32_t micro = 0; micro < spec_.micro_count; ++micro) {
+    losses_.push_back(Scalar(ScalarName::kLoss, kNone, micro));
+  }
+  const Space kept = SpaceOf(spec_.placement.activation);
+  for (uint32_t block = 1; block < model_.blocks.size(); ++block) {
+    const bool last = block + 1 == model_.blocks.size();
+    for (uint32_t i = 0; i < spec_.wave_size; ++i) {
+      if (kept == Space::kVram || !last) {
+        activation_homes_[{block, i}] = builder_.Home(kept, model_.blocks[block].input_bytes,
+                                                      {ShardKind::kActivation, kNone, block, i});
+      }
+    }
+  }
+  for (uint32_t i = 0; i < spec_.wave_size; ++i) {
+    gradients_.push_back(builder_.Home(Space::kVram, model_.blocks[1].input_bytes,
+                                       {ShardKind::kActivation, kNone, kOutputGradient, i}));
+  }
+  std::vector<uint32_t> uses(model_.groups.size(), 0);
+  for (uint32_t block = 0; block < model_.blocks.size(); ++block) {
+    for (const uint32_t group : model_.blocks[block].groups) use_[{block, group}] = uses[group]++;
+  }
+  use_count_ = std::move(uses);
+}
+
+uint32_t ShardFlow::Scalar(ScalarName name, uint32_t group, uint32_t micro) {
+  return builder_.Home(Space::kScalar, sizeof(double),
+                       {ShardKind::kScalar, group, static_cast<uint32_t>(name), micro});
+}
+
+uint64_t ShardFlow::Elements(uint32_t group) const {
+  return model_.groups[group].elements;
+}
+
+uint32_t ShardFlow::Chunks(uint32_t group) const {
+  return static_cast<uint32_t>(DivideRoundUp(Elements(group), spec_.chunk_elements));
+}
+
+uint64_t ShardFlow::ChunkElements(uint32_t group, uint32_t chunk) const {
+  return std::min(spec_.chunk_elements, Elements(group) - chunk * spec_.chunk_elements);
+}
+
+Piece ShardFlow::ChunkOf(uint32_t buffer, uint32_t group, uint32_t chunk,
+                         uint64_t element_bytes) const {
+  return {buffer, chunk * spec_.chunk_elements * element_bytes,
+          ChunkElements(group, chunk) * element_bytes};
+}
+
+Piece ShardFlow::HomeChunk(uint32_t group, ShardKind kind, uint32_t chunk) {
+  return ChunkOf(homes_.at({group, kind}), group, chunk, ElementBytes(spec_, kind));
+}
+
+Piece ShardFlow::StagingFor(const Piece& home, uint32_t batch) {
+  Content content = builder_.buffer(home.buffer).content;
+  content.first_byte += home.offset;
+  return builder_.Whole(builder_.Value(staging_ring_, home.bytes, content, batch));
+}
+
+Piece ShardFlow::FetchToRam(const Piece& home, const Op& context, uint32_t batch) {
+  const Space space = builder_.buffer(home.buffer).space;
+  if (space == Space::kRam) return home;
+  const Piece staged = StagingFor(home, batch);
+  builder_.EmitTransfer(space == Space::kFile ? OpKind::kRead : OpKind::kCopyOut, context, home,
+                        staged);
+  return staged;
+}
+
+void ShardFlow::ReturnFromRam(const Piece& home, const Piece& staged, const Op& context) {
+  const Space space = builder_.buffer(home.buffer).space;
+  if (space == Space::kRam) return;
+  builder_.EmitTransfer(space == Space::kFile ? OpKind::kWrite : OpKind::kCopyIn, context, staged,
+                        home);
+}
+
+Piece ShardFlow::NewActivation(uint32_t block, uint32_t i, uint32_t batch) {
+  if (spec_.placement.activation == Tier::kVram) {
+    return builder_.Whole(activation_homes_.at({block, i}));
+  }
+  return builder_.Whole(builder_.Value(activation_ring_, model_.blocks[block].input_bytes,
+                                       {ShardKind::kActivation, kNone, block, i}, batch));
+}
+
+Piece ShardFlow::KeptActivation(uint32_t block, uint32_t i, const Op& context) {
+  const Piece home = builder_.Whole(activation_homes_.at({block, i}));
+  if (spec_.placement.activation == Tier::kVram) return home;
+  const Piece value = NewActivation(block, i, builder_.NewBatch());
+  builder_.EmitTransfer(OpKind::kCopyIn, context, home, value);
+  return value;
+}
+
+uint32_t ShardFlow::PartialHome(uint32_t group, uint32_t use) {
+  const auto [it, made] = partials_.try_emplace({group, use}, 0);
+  if (made) {
+    it->second = builder_.Home(SpaceOf(spec_.placement.partial), Elements(group) * 4,
+                               {ShardKind::kPartial, group, use});
+  }
+  return it->second;
+}
+
+Piece ShardFlow::NewSum(uint32_t group, uint32_t use, uint32_t batch) {
+  if (spec_.placement.partial == Tier::kVram) return builder_.Whole(PartialHome(group, use));
+  return builder_.Whole(builder_.Value(accumulator_ring_, Elements(group) * 4,
+                                       {ShardKind::kPartial, group, use}, batch));
+}
+
+Piece ShardFlow::FetchSum(uint32_t group, uint32_t use, Op context, uint32_t batch) {
+  const Piece sum = NewSum(group, use, batch);
+  if (spec_.placement.partial == Tier::kVram) return sum;
+  context.group = group;
+  for (uint32_t chunk = 0; chunk < Chunks(group); ++chunk) {
+    context.chunk = chunk;
+    const Piece staged =
+        FetchToRam(ChunkOf(PartialHome(group, use), group, chunk, 4), context, builder_.NewBatch());
+    builder_.EmitTransfer(OpKind::kCopyIn, context, staged, ChunkOf(sum.buffer, group, chunk, 4));
+  }
+  return sum;
+}
+
+void ShardFlow::SendHome(const Piece& value, uint32_t home, uint64_t element_bytes, uint32_t group,
+                         Op context) {
+  const Space space = builder_.buffer(home).space;
+  if (value.buffer == home) return;
+  context.group = group;
+  for (uint32_t chunk = 0; chunk < Chunks(group); ++chunk) {
+    context.chunk = chunk;
+    const Piece from = ChunkOf(value.buffer, group, chunk, element_bytes);
+    const Piece to = ChunkOf(home, group, chunk, element_bytes);
+    const Piece in_ram = space == Space::kRam ? to : StagingFor(to, builder_.NewBatch());
+    builder_.EmitTransfer(OpKind::kCopyOut, context, from, in_ram);
+    if (space == Space::kFile) builder_.EmitTransfer(OpKind::kWrite, context, in_ram, to);
+  }
+}
+
+}  // namespace marea

@@ -1,0 +1,62 @@
+// Where every shard of a plan is, and the transfers that bring it and take it home.
+//
+// The lower half of the plan compiler: it makes the homes and rings, and emits reads, writes and
+// copies; plan_compiler.cc says when. Used by it alone, as its base. Not thread-safe.
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "engine/plan/plan_builder.h"
+#include "engine/plan/plan_compiler.h"
+#include "engine/plan/plan_spec.h"
+
+namespace marea {
+
+class ShardFlow {
+ protected:
+  explicit ShardFlow(const PlanSpec& spec) : spec_(spec), model_(*spec.model) { MakeHomes(); }
+
+  Op Context(When when, uint32_t block, uint32_t micro) const;
+  void MakeHomes();
+  uint32_t Scalar(ScalarName name, uint32_t group, uint32_t micro);
+  uint64_t Elements(uint32_t group) const;
+  uint32_t Chunks(uint32_t group) const;
+  uint64_t ChunkElements(uint32_t group, uint32_t chunk) const;
+  // A chunk's stretch of a buffer that holds the whole group.
+  Piece ChunkOf(uint32_t buffer, uint32_t group, uint32_t chunk, uint64_t element_bytes) const;
+  Piece HomeChunk(uint32_t group, ShardKind kind, uint32_t chunk);
+  Piece StagingFor(const Piece& home, uint32_t batch);
+  // The chunk as bytes that the CPU can reach: in place where its home is RAM, else staged.
+  Piece FetchToRam(const Piece& home, const Op& context, uint32_t batch);
+  // The way back from RAM; nothing to do where the bytes are at home already.
+  void ReturnFromRam(const Piece& home, const Piece& staged, const Op& context);
+  // Where the input of `block` is written, for the i-th micro-batch of a wave.
+  Piece NewActivation(uint32_t block, uint32_t i, uint32_t batch);
+  // The kept input, back in VRAM for the recompute.
+  Piece KeptActivation(uint32_t block, uint32_t i, const Op& context);
+  uint32_t PartialHome(uint32_t group, uint32_t use);
+  Piece NewSum(uint32_t group, uint32_t use, uint32_t batch);
+  Piece FetchSum(uint32_t group, uint32_t use, Op context, uint32_t batch);
+  // Sends a whole group's bytes in VRAM to a home elsewhere, chunk by chunk.
+  void SendHome(const Piece& value, uint32_t home, uint64_t element_bytes, uint32_t group,
+                Op context);
+
+  const PlanSpec& spec_;
+  const ModelShape& model_;
+  PlanBuilder builder_;
+  uint32_t weight_ring_ = 0, accumulator_ring_ = 0, activation_ring_ = 0, staging_ring_ = 0;
+  std::map<std::pair<uint32_t, ShardKind>, uint32_t> homes_;
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> partials_;  // by group and use
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t> use_;       // which use of the group, by block
+  std::vector<uint32_t> use_count_;
+  std::map<uint32_t, uint32_t> norms_;  // by trainable group
+  std::vector<uint32_t> losses_;        // by micro-batch
+  uint32_t coefficient_ = 0;
+  std::map<std::pair<uint32_t, uint32_t>, uint32_t>
+      activation_homes_;             // by block and place in wave
+  std::vector<uint32_t> gradients_;  // of the blocks' outputs, by place in wave
+};
+
+}  // namespace marea
