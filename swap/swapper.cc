@@ -277,12 +277,12 @@ void Swapper::DropLeases() {
   for (Copy& copy : copies_) (void)copy.lease.Release();
 }
 
-Status Swapper::Shutdown() {
+Status Swapper::Shutdown(RunEnd end) {
   MutexLock lock(mutex_);
   if (in_flight_ > 0) {
     return Status::Failed(fmt::format("{} ops are in flight at shutdown", in_flight_));
   }
-  if (failed_) DropLeases();
+  if (failed_ || end == RunEnd::kCutShort) DropLeases();
   return residency_.CheckIdle();
 }
 

@@ -46,6 +46,9 @@ struct SwapperParts {
   SwapStats& stats;
 };
 
+// How a run ended: with every op of every turn, or before that.
+enum class RunEnd : uint8_t { kComplete, kCutShort };
+
 class Swapper final : public OpRunner {
  public:
   // REQUIRES: every RAM ring that staging values of kRead/kWrite live in begins and ends on a page,
@@ -56,9 +59,10 @@ class Swapper final : public OpRunner {
   void Start(const OpCall& call, Completion done) override;
 
   // At the end of a run: Ok if no lease is held, nothing is in flight and no shard's newest bytes
-  // are away from home; else a sentence naming the first shard. After a failed op, leases that the
-  // cancelled ops would have given up are dropped first.
-  Status Shutdown();
+  // are away from home; else a sentence naming the first shard. In a run that was cut short (an op
+  // failed, or the executor was cancelled) leases that later ops would have given up are dropped
+  // first.
+  Status Shutdown(RunEnd end = RunEnd::kComplete);
 
   // Homes outside of a step (ShardAccess): what a shard is made of, and its state. Rows are in
   // order of first byte. Empty if the plan has no such shard.
