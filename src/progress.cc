@@ -87,6 +87,8 @@ void ProgressPrinter::OnPhase(const std::string& phase, uint64_t done_bytes, uin
   }
   phase_ = phase;
   shown_at_ = now;
+  // A log has one line for a phase, and more only where it takes long.
+  if (begins && !terminal_) return Show(fmt::format("{}: {}", phase, FormatBytes(total_bytes)));
   const double share =
       total_bytes == 0 ? 100.0
                        : 100.0 * static_cast<double>(done_bytes) / static_cast<double>(total_bytes);

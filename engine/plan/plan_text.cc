@@ -58,6 +58,7 @@ std::string TierTable(const TierKindBytes& homes, const TierBytes& peak_bytes,
 std::string RingTable(const StepPlan& plan) {
   std::vector<std::vector<std::string>> rows = {{"ring", "tier", "bytes"}};
   for (const Ring& ring : plan.rings) {
+    if (ring.bytes == 0) continue;
     rows.push_back({ring.name, SpaceName(ring.space), FormatBytes(ring.bytes)});
   }
   return rows.size() == 1 ? "" : AlignColumns(rows) + "\n";
