@@ -37,7 +37,12 @@ uint64_t Executor::Enqueue(const StepMask& mask) {
     turn = turns_++;
     masks_.push_back(mask);
   }
-  Pump();
+  bool claimed;
+  {
+    MutexLock lock(inbox_mutex_);
+    claimed = ClaimPump();
+  }
+  if (claimed) Pump();
   return turn;
 }
 
@@ -79,24 +84,26 @@ StallSeconds Executor::stall_seconds() const {
   return stall_seconds_;
 }
 
+// The news and the claim are one step: once the news can be seen, another thread may retire the
+// last op and the executor may be gone.
 void Executor::Complete(uint32_t op_index, uint64_t turn, Status status) {
   {
     MutexLock lock(inbox_mutex_);
     inbox_.push_back({op_index, turn, std::move(status)});
+    if (!ClaimPump()) return;
   }
   Pump();
 }
 
 // One thread pumps at a time. A thread that finds another pumping leaves its news in the inbox and
 // asks for one more round; a runner that completes inside Start does the same on this very thread.
+bool Executor::ClaimPump() {
+  if (!std::exchange(pumping_, true)) return true;
+  pump_again_ = true;
+  return false;
+}
+
 void Executor::Pump() {
-  {
-    MutexLock lock(inbox_mutex_);
-    if (std::exchange(pumping_, true)) {
-      pump_again_ = true;
-      return;
-    }
-  }
   while (true) {
     {
       MutexLock lock(mutex_);

@@ -31,8 +31,8 @@ namespace marea {
 // Seconds on any steady clock.
 using ClockFunction = std::function<double()>;
 
-// Told of every op as it is issued and as it completes (skipped ops included, with `ran` false).
-// Called under the executor's lock: must be quick and must not call back.
+// Told of every op as it is issued and as it completes; of a skipped op only that it is issued,
+// with `ran` false. Called under the executor's lock: must be quick and must not call back.
 class ExecutorObserver {
  public:
   virtual ~ExecutorObserver() = default;
@@ -87,7 +87,8 @@ class Executor {
   };
 
   void Complete(uint32_t op_index, uint64_t turn, Status status);
-  void Pump();
+  bool ClaimPump() REQUIRES_LOCK(inbox_mutex_);
+  void Pump();  // REQUIRES: ClaimPump() said true
   bool IssueReady() REQUIRES_LOCK(mutex_);
   bool IssueNext(int lane) REQUIRES_LOCK(mutex_);
   bool Met(const Wait& wait, uint64_t turn) const REQUIRES_LOCK(mutex_);

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <random>
 #include <string>
@@ -338,6 +340,17 @@ TEST(ExecutorTest, AFailureOnAThreadWakesWhoWaits) {
     EXPECT_EQ(executor.Drain().message(), "op 0 failed");
     EXPECT_EQ(order.in_flight(), 0u);
     EXPECT_EQ(order.failure(), "");
+  }
+}
+
+// A thread that has just reported the last completion must not touch what is gone.
+TEST(ExecutorTest, AnExecutorMayGoAsSoonAsDrainReturns) {
+  const StepPlan plan = MakePlan({MakeOp(Lane::kH2d), MakeOp(Lane::kD2h), MakeOp(Lane::kCpu)});
+  ThreadedRunner runner(3);
+  for (int i = 0; i < 3000; ++i) {
+    const auto executor = std::make_unique<Executor>(plan, runner, Executor::Options{});
+    executor->Enqueue(kTrain);
+    ASSERT_TRUE(executor->Drain().ok());
   }
 }
 
