@@ -26,27 +26,43 @@ uint64_t Apply(const SizeLimit& limit, uint64_t whole, uint64_t otherwise) {
   return otherwise;
 }
 
+// A path and where it was named, so that an error can say so.
+struct NamedPath {
+  NvmePath path;
+  std::string source;  // "--nvme", or the key of the config
+};
+
 // --nvme as given; without it, what the config's offload sections name.
-std::vector<NvmePath> NvmePaths(const RunOptions& options, const TrainingConfig& config) {
-  if (!options.nvme.empty()) return options.nvme;
-  std::vector<NvmePath> paths;
-  for (const OffloadConfig* section :
-       {&config.zero.offload_param, &config.zero.offload_optimizer}) {
-    if (section->device != OffloadDevice::kNvme || !section->nvme_path) continue;
-    const bool known = std::any_of(paths.begin(), paths.end(), [&](const NvmePath& path) {
-      return path.path == *section->nvme_path;
+std::vector<NamedPath> NvmePaths(const RunOptions& options, const TrainingConfig& config) {
+  std::vector<NamedPath> paths;
+  for (const NvmePath& path : options.nvme) paths.push_back({path, "--nvme"});
+  if (!paths.empty()) return paths;
+  const auto add = [&](const OffloadConfig& section, const char* source) {
+    if (section.device != OffloadDevice::kNvme || !section.nvme_path) return;
+    const bool known = std::any_of(paths.begin(), paths.end(), [&](const NamedPath& other) {
+      std::error_code ignored;
+      return other.path.path == *section.nvme_path ||
+             std::filesystem::equivalent(other.path.path, *section.nvme_path, ignored);
     });
-    if (!known) paths.push_back({*section->nvme_path, {}});
-  }
+    if (known) return;
+    NvmePath path;
+    path.path = *section.nvme_path;
+    paths.push_back({path, source});
+  };
+  add(config.zero.offload_param, "zero_optimization.offload_param.nvme_path");
+  add(config.zero.offload_optimizer, "zero_optimization.offload_optimizer.nvme_path");
   return paths;
 }
 
-Status AddNvme(const NvmePath& path, ResolvedBudgets& resolved) {
-  MAREA_ASSIGN_OR_RETURN(const DirectoryReport report, CheckNvmeDirectory(path.path));
+Status AddNvme(const NamedPath& named, ResolvedBudgets& resolved) {
+  const NvmePath& path = named.path;
+  const Result<DirectoryReport> checked = CheckNvmeDirectory(path.path);
+  if (!checked.ok()) return checked.status().WithContext(named.source);
+  const DirectoryReport& report = checked.value();
   if (!report.direct_io) {
-    return Status::InvalidArgument(fmt::format(
-        "--nvme {}: its file system ({}) refuses direct I/O; name a folder on ext4 or xfs",
-        path.path, report.file_system));
+    return Status::InvalidArgument(
+        fmt::format("{} {}: its file system ({}) refuses direct I/O; name a folder on ext4 or xfs",
+                    named.source, path.path, report.file_system));
   }
   for (const std::string& warning : report.warnings) resolved.warnings.push_back(warning);
   for (const StorePath& other : resolved.store_paths) {
@@ -59,9 +75,9 @@ Status AddNvme(const NvmePath& path, ResolvedBudgets& resolved) {
   const uint64_t bytes =
       Apply(path.limit, report.free_bytes, ShareOf(kNvmeShare, report.free_bytes));
   if (bytes > report.free_bytes) {
-    return Status::DoesNotFit(
-        fmt::format("--nvme {}: {} were asked for, but only {} are free there", path.path,
-                    FormatBytes(bytes), FormatBytes(report.free_bytes)));
+    return Status::DoesNotFit(fmt::format("{} {}: {} were asked for, but only {} are free there",
+                                          named.source, path.path, FormatBytes(bytes),
+                                          FormatBytes(report.free_bytes)));
   }
   resolved.store_paths.push_back({path.path, bytes, 1.0});
   resolved.budgets.nvme_bytes += bytes;
@@ -90,7 +106,7 @@ Result<ResolvedBudgets> ResolveBudgets(const RunOptions& options, const Training
   }
   budgets.vram_bytes = Apply(options.vram.value_or(SizeLimit{}), budgets.ram_bytes,
                              ShareOf(kVramShareOfRam, budgets.ram_bytes));
-  for (const NvmePath& path : NvmePaths(options, config)) {
+  for (const NamedPath& path : NvmePaths(options, config)) {
     MAREA_RETURN_IF_ERROR(AddNvme(path, resolved));
   }
   return resolved;
