@@ -191,7 +191,7 @@ int RunInspectCommand(const std::vector<std::string>& arguments) {
     return FailWith(Status::InvalidArgument(fmt::format("which path? {}", kReadable)));
   }
   const Result<std::string> text = Describe(path);
-  if (!text.ok()) return FailWith(text.status());
+  if (!text.ok()) return FailWithInput(text.status());
   fmt::print("{}", text.value());
   return 0;
 }

@@ -37,4 +37,9 @@ int FailWith(const Status& status) {
   return ExitCode(status.code());
 }
 
+int FailWithInput(const Status& status) {
+  const int exit_status = FailWith(status);
+  return status.code() == ErrorCode::kCorrupt ? ExitCode(ErrorCode::kInvalidArgument) : exit_status;
+}
+
 }  // namespace marea

@@ -22,5 +22,7 @@ void PrintNote(const std::string& sentence);
 
 // Prints a failure; returns the exit status it leads to. REQUIRES: !status.ok().
 int FailWith(const Status& status);
+// The same for what the command was given to read: a damaged file is wrong input, exit status 2.
+int FailWithInput(const Status& status);
 
 }  // namespace marea

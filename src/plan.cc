@@ -27,7 +27,7 @@ int RunPlanCommand(const std::vector<std::string>& arguments) {
   const Result<RunOptions> options = ToRunOptions(flags, OutputNeed::kNone);
   if (!options.ok()) return FailWith(options.status());
   const Result<std::unique_ptr<RunSetup>> prepared = PrepareRun(options.value());
-  if (!prepared.ok()) return FailWith(prepared.status());
+  if (!prepared.ok()) return FailWithInput(prepared.status());
   const RunSetup& setup = *prepared.value();
   PrintFindings(setup);
   if (flags.json) {  // holds the ops

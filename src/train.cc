@@ -44,7 +44,7 @@ int RunTrainCommand(const std::vector<std::string>& arguments) {
   const Result<RunOptions> options = ToRunOptions(flags, OutputNeed::kFolder);
   if (!options.ok()) return FailWith(options.status());
   const Result<std::unique_ptr<RunSetup>> setup = PrepareRun(options.value());
-  if (!setup.ok()) return FailWith(setup.status());
+  if (!setup.ok()) return FailWithInput(setup.status());
   PrintFindings(*setup.value());
   fmt::print(stderr, "{}", PlacementTable(setup.value()->planned, BudgetBytes(*setup.value())));
   const Result<RunSummary> summary = Train(*setup.value());

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <filesystem>
 
 #include "engine/checkpoint/atomic_file.h"
 #include "engine/checkpoint/checkpoint_writer.h"
 #include "engine/plan/plan_json.h"
 #include "engine/report/metrics_writer.h"
+#include "engine/train/output_folder.h"
 #include "engine/train/run_resources.h"
 #include "engine/train/shard_init.h"
 #include "io/memory_limits.h"
@@ -77,18 +77,14 @@ struct TrainingRun::Impl {
 
 Result<std::unique_ptr<TrainingRun>> TrainingRun::Create(const RunSetup& setup,
                                                          TrainingObserver& observer) {
-  std::error_code error;
-  std::filesystem::create_directories(setup.options.output_path, error);
-  if (error) {
-    return Status::InvalidArgument(fmt::format("--output {}: cannot be created: {}",
-                                               setup.options.output_path, error.message()));
-  }
+  MAREA_ASSIGN_OR_RETURN(OutputFolder output, OutputFolder::Make(setup.options.output_path));
   auto impl = std::make_unique<Impl>(setup, observer);
-  MAREA_RETURN_IF_ERROR(WriteText(impl->OutputFile("plan.json"), ToJson(setup.planned)));
   MAREA_ASSIGN_OR_RETURN(impl->resources,
                          RunResources::Create(setup, [&](uint64_t done, uint64_t all) {
                            observer.OnPhase("preparing files", done, all);
                          }));
+  MAREA_RETURN_IF_ERROR(WriteText(impl->OutputFile("plan.json"), ToJson(setup.planned)));
+  output.Keep();
   for (const std::string& warning : impl->resources->warnings()) observer.OnWarning(warning);
   return std::unique_ptr<TrainingRun>(new TrainingRun(std::move(impl)));
 }
