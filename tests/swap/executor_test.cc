@@ -165,14 +165,6 @@ TEST(ExecutorTest, ASkippedOpWaitsAndAdvancesItsLaneAndDoesNotRun) {
   EXPECT_EQ(order.completed(), 2u);
 }
 
-TEST(ExecutorTest, ATurnWhoseEveryOpIsSkippedIsOverAtOnce) {
-  const StepPlan plan = MakePlan({MakeOp(Lane::kCompute, {}, When::kIfTrain)});
-  HeldRunner runner;
-  Executor executor(plan, runner, {});
-  EXPECT_TRUE(executor.WaitForTurn(executor.Enqueue({.eval = true, .micro_count = 1})).ok());
-  EXPECT_TRUE(runner.TakeStarted().empty());
-}
-
 TEST(ExecutorTest, TheFirstFailureStopsIssuingAndIsReturned) {
   const StepPlan plan = MakePlan(
       {MakeOp(Lane::kNvmeRead), MakeOp(Lane::kNvmeRead), MakeOp(Lane::kCpu), MakeOp(Lane::kCpu)});
