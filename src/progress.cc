@@ -20,14 +20,18 @@ constexpr uint64_t kShortRunSteps = 20;
 // Weight of the newest step in the smoothed time of a step.
 constexpr double kSmoothing = 0.2;
 
-// " | nvme 1.2 GiB, read 1.20 GB/s (2.31 busy)": what a lane moved.
-std::string BandwidthText(const char* what, const StepMetrics& metrics, Lane lane) {
+// ", read 1.20 GB/s (2.31 GB/s busy)": what a lane moved; nothing if it moved nothing.
+std::string BandwidthText(const char* what, const StepMetrics& metrics, Lane lane,
+                          LineDetail detail) {
   const LaneStats& stats = metrics.lanes[static_cast<int>(lane)];
   if (stats.bytes == 0 || metrics.step_seconds <= 0) return "";
   const double bytes = static_cast<double>(stats.bytes);
-  std::string text = fmt::format(", {} {}", what, FormatRate(bytes / metrics.step_seconds));
-  if (stats.busy_seconds > 0)
+  const std::string rate = FormatRate(bytes / metrics.step_seconds);
+  if (detail == LineDetail::kTerse) return fmt::format(" {} {}", what[0], rate);
+  std::string text = fmt::format(", {} {}", what, rate);
+  if (detail == LineDetail::kFull && stats.busy_seconds > 0) {
     text += fmt::format(" ({} busy)", FormatRate(bytes / stats.busy_seconds));
+  }
   return text;
 }
 
@@ -46,25 +50,34 @@ std::string DurationText(double seconds) {
   return fmt::format("{} s", whole);
 }
 
-std::string StepLine(const StepMetrics& metrics, const ProgressFrame& frame, double seconds_left) {
+std::string StepLine(const StepMetrics& metrics, const ProgressFrame& frame, double seconds_left,
+                     LineDetail detail) {
+  const bool terse = detail == LineDetail::kTerse;
+  const char* separator = terse ? " " : " | ";
   const auto use = [&](Tier tier, uint64_t bytes) {
-    return fmt::format(" | {} {}/{}", TierName(tier), FormatBytes(bytes),
-                       FormatBytes(frame.budget_bytes[static_cast<int>(tier)]));
+    std::string text = fmt::format("{}{} {}", separator, TierName(tier), FormatBytes(bytes));
+    if (detail <= LineDetail::kNoBusy) {
+      text += fmt::format("/{}", FormatBytes(frame.budget_bytes[static_cast<int>(tier)]));
+    }
+    return text;
   };
   const double tokens_per_second =
       metrics.step_seconds > 0 ? static_cast<double>(metrics.tokens) / metrics.step_seconds : 0;
   std::string line =
-      fmt::format("step {}/{} | loss {:.4f}", metrics.step, frame.steps, metrics.loss);
+      fmt::format("step {}/{}{}loss {:.4f}", metrics.step, frame.steps, separator, metrics.loss);
   if (metrics.eval_loss) line += fmt::format(" (evaluation {:.4f})", *metrics.eval_loss);
-  line +=
-      fmt::format(" | {:.0f} tokens/s | {} left", tokens_per_second, DurationText(seconds_left));
+  line += fmt::format("{0}{1:.0f} {2}{0}{3} left", separator, tokens_per_second,
+                      terse ? "tok/s" : "tokens/s", DurationText(seconds_left));
   line += use(Tier::kVram, metrics.vram_peak_bytes);
-  line += BandwidthText("in", metrics, Lane::kH2d) + BandwidthText("out", metrics, Lane::kD2h);
+  if (!terse) {
+    line += BandwidthText("in", metrics, Lane::kH2d, detail);
+    line += BandwidthText("out", metrics, Lane::kD2h, detail);
+  }
   line += use(Tier::kRam, metrics.ram_peak_bytes);
   if (frame.nvme_used_bytes > 0) {
     line += use(Tier::kNvme, frame.nvme_used_bytes);
-    line += BandwidthText("read", metrics, Lane::kNvmeRead);
-    line += BandwidthText("write", metrics, Lane::kNvmeWrite);
+    line += BandwidthText("read", metrics, Lane::kNvmeRead, detail);
+    line += BandwidthText("write", metrics, Lane::kNvmeWrite, detail);
   }
   return line;
 }
@@ -106,7 +119,13 @@ void ProgressPrinter::OnStep(const StepMetrics& metrics) {
   phase_.clear();
   if (!always && now - shown_at_ < interval) return;
   shown_at_ = now;
-  Show(StepLine(metrics, frame_, seconds_left));
+  std::string line;
+  // A terminal gets the fullest line that it has room for.
+  for (int detail = 0; detail < kLineDetailCount; ++detail) {
+    line = StepLine(metrics, frame_, seconds_left, static_cast<LineDetail>(detail));
+    if (!terminal_ || line.size() < TerminalColumns()) break;
+  }
+  Show(line);
 }
 
 void ProgressPrinter::OnWarning(const std::string& sentence) {

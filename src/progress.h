@@ -21,9 +21,18 @@ struct ProgressFrame {
   uint64_t nvme_used_bytes = 0;  // fixed for the whole run
 };
 
-// "step 3/40 | loss 5.1234 | ...": loss, speed, each tier's use and bandwidth, time left. A tier's
-// bandwidth is its bytes over the step's time; in brackets, over the time that its lane was busy.
-std::string StepLine(const StepMetrics& metrics, const ProgressFrame& frame, double seconds_left);
+// How much a line says; each leaves out more than the one before.
+enum class LineDetail : uint8_t {
+  kFull,  // "step 3/40 | loss 5.1234 | ...", bandwidth over the step, and in busy time in brackets
+  kNoBusy,    // without the brackets
+  kNoLimits,  // without the tiers' budgets
+  kTerse,     // "step 3/40 loss 5.1234 ...": without the GPU's link, separators and long words
+};
+inline constexpr int kLineDetailCount = 4;
+
+// Loss, speed, time left, each tier's use and bandwidth (its lanes' bytes over the step's time).
+std::string StepLine(const StepMetrics& metrics, const ProgressFrame& frame, double seconds_left,
+                     LineDetail detail);
 
 // "1h 02m", "3m 20s", "12 s".
 std::string DurationText(double seconds);

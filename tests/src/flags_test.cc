@@ -203,13 +203,18 @@ TEST(Progress, AStepLineShowsLossSpeedTiersAndTimeLeft) {
   metrics.lanes[static_cast<int>(Lane::kNvmeRead)] = {3'000'000'000, 4, 1.0};
   const ProgressFrame frame{
       .steps = 40, .budget_bytes = {4 << 20, 8 << 20, 16 << 20}, .nvme_used_bytes = 12 << 20};
-  const std::string line = StepLine(metrics, frame, 75);
+  const std::string line = StepLine(metrics, frame, 75, LineDetail::kFull);
   for (const char* part :
        {"step 3/40", "loss 5.2500", "500 tokens/s", "1m 15s left", "vram 1.00 MiB/4.00 MiB",
         "ram 2.00 MiB/8.00 MiB", "nvme 12.0 MiB/16.0 MiB", "read 1.50 GB/s (3.00 GB/s busy)"}) {
     EXPECT_NE(line.find(part), std::string::npos) << part << " in: " << line;
   }
   EXPECT_EQ(line.find("write"), std::string::npos);
+  EXPECT_EQ(StepLine(metrics, frame, 75, LineDetail::kNoBusy).find("busy"), std::string::npos);
+  EXPECT_EQ(StepLine(metrics, frame, 75, LineDetail::kNoLimits).find("16.0"), std::string::npos);
+  EXPECT_EQ(StepLine(metrics, frame, 75, LineDetail::kTerse),
+            "step 3/40 loss 5.2500 500 tok/s 1m 15s left vram 1.00 MiB ram 2.00 MiB nvme 12.0 MiB "
+            "r 1.50 GB/s");
 }
 
 TEST(Progress, Durations) {
