@@ -18,7 +18,7 @@ constexpr uint32_t kSequenceLengthDefault = 2048;
 // What the process grows by after its libraries are loaded, apart from what the plan places: code
 // pages touched for the first time, thread stacks, kernels compiled at run time, the allocator's
 // slack.
-constexpr uint64_t kProcessGrowthBytes = 160 * kMiB;
+constexpr uint64_t kProcessGrowthBytes = 192 * kMiB;
 
 void Append(std::vector<std::string>& to, const std::vector<std::string>& from) {
   to.insert(to.end(), from.begin(), from.end());
