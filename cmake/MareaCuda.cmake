@@ -1,4 +1,4 @@
-# The CUDA language, its architectures, and marea_cuda: the runtime that torch loads too.
+# The CUDA language, its architectures, and marea_cuda: the static runtime.
 if(NOT DEFINED ENV{CUDACXX} AND NOT CMAKE_CUDA_COMPILER)
   find_program(MAREA_NVCC nvcc HINTS /usr/local/cuda/bin)
   if(MAREA_NVCC)
@@ -33,17 +33,18 @@ enable_language(CUDA)
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
 endif()
-# From here on no target gets a runtime of its own by being CUDA: marea_cuda names the shared one,
-# so that marea and torch agree on one. (The compiler's own check above links the static one.)
+# From here on no target gets a runtime by being CUDA: marea_cuda names it. It is the static one, so
+# that a program starts on a machine without CUDA; torch loads its own shared one, and both use the
+# device's one primary context, so streams, events and pointers are good in either.
 set(CMAKE_CUDA_RUNTIME_LIBRARY None)
 
-# The wheels beside torch hold libcudart.so.13 and no libcudart.so; a toolkit holds both.
-find_library(MAREA_CUDART NAMES libcudart.so.13 libcudart.so
-  HINTS ${MAREA_TORCH_DIR}/../nvidia/cu13/lib REQUIRED)
+# A toolkit holds it, and so does the wheel beside torch.
+find_library(MAREA_CUDART_STATIC NAMES cudart_static libcudart_static.a
+  HINTS ${CMAKE_CUDA_IMPLICIT_LINK_DIRECTORIES} ${MAREA_TORCH_DIR}/../nvidia/cu13/lib REQUIRED)
 find_path(MAREA_CUDA_INCLUDE_DIR cuda_runtime.h
   HINTS ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES} ${MAREA_TORCH_DIR}/../nvidia/cu13/include REQUIRED)
 add_library(marea_cuda INTERFACE)
 target_include_directories(marea_cuda SYSTEM INTERFACE ${MAREA_CUDA_INCLUDE_DIR})
-target_link_libraries(marea_cuda INTERFACE ${MAREA_CUDART})
+target_link_libraries(marea_cuda INTERFACE ${MAREA_CUDART_STATIC} ${CMAKE_DL_LIBS} rt Threads::Threads)
 target_compile_definitions(marea_cuda INTERFACE MAREA_CUDA=1)
-message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION}, ${CMAKE_CUDA_ARCHITECTURES}, ${MAREA_CUDART}")
+message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION}, ${CMAKE_CUDA_ARCHITECTURES}, ${MAREA_CUDART_STATIC}")

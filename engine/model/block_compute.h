@@ -29,14 +29,12 @@
 #include <span>
 
 #include "engine/data/micro_batch.h"
+#include "engine/model/accumulate.h"
 #include "engine/model/model_shape.h"
+#include "engine/model/reduce_block.h"
 #include "io/status.h"
 
 namespace marea {
-
-// Does this micro-batch begin the step's sum or add to it? kFirst writes every element of an
-// accumulator, padding included, and reads none.
-enum class Accumulate : uint8_t { kFirst, kAdd };
 
 using ByteSpan = std::span<std::byte>;
 using ByteSpans = std::span<const ByteSpan>;  // as OpCall::spans
@@ -87,7 +85,5 @@ class BlockCompute {
   explicit BlockCompute(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
-
-inline constexpr uint64_t kReduceBlockElements = 4096;
 
 }  // namespace marea

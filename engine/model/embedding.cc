@@ -1,57 +1,35 @@
 #include "engine/model/embedding.h"
 
 #include <ATen/Parallel.h>
-#include <c10/util/BFloat16.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 
+#include "engine/model/embedding_rows.h"
 #include "io/check.h"
 
 namespace marea {
 namespace {
 
+EmbedRows RowsOf(const ModelConfig& config, const BatchShape& batch, const int32_t* tokens) {
+  return {tokens, int64_t{batch.sequences} * batch.sequence_length, batch.sequence_length,
+          config.hidden};
+}
+
 template <typename Element>
-void ForwardLoop(const ModelConfig& config, const BatchShape& batch, const int32_t* tokens,
-                 const Element* token_table, const Element* position_table, Element* output) {
-  const int64_t hidden = config.hidden;
-  const int64_t count = int64_t{batch.sequences} * batch.sequence_length;
-  at::parallel_for(0, count, /*grain_size=*/64, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Element* row = token_table + tokens[i] * hidden;
-      Element* out = output + i * hidden;
-      if (position_table == nullptr) {
-        std::copy(row, row + hidden, out);
-        continue;
-      }
-      const Element* position = position_table + (i % batch.sequence_length) * hidden;
-      for (int64_t k = 0; k < hidden; ++k) {
-        out[k] = static_cast<Element>(static_cast<float>(row[k]) + static_cast<float>(position[k]));
-      }
-    }
+void ForwardLoop(const EmbedRows& rows, const Element* token_table, const Element* position_table,
+                 Element* output) {
+  at::parallel_for(0, rows.count, /*grain_size=*/64, [&](int64_t begin, int64_t end) {
+    EmbedRowsForward(rows, begin, end, token_table, position_table, output);
   });
 }
 
 // Threads share the columns, not the rows: each row's sum keeps the order of the batch.
 template <typename Element>
-void BackwardLoop(const ModelConfig& config, const BatchShape& batch, const int32_t* tokens,
-                  const Element* gradient, float* token_sums, float* position_sums) {
-  const int64_t hidden = config.hidden;
-  const int64_t count = int64_t{batch.sequences} * batch.sequence_length;
-  const int64_t padding = config.padding_token ? int64_t{*config.padding_token} : -1;
-  at::parallel_for(0, hidden, /*grain_size=*/32, [&](int64_t begin, int64_t end) {
-    for (int64_t i = 0; i < count; ++i) {
-      const Element* row = gradient + i * hidden;
-      if (token_sums != nullptr && tokens[i] != padding) {
-        float* sums = token_sums + tokens[i] * hidden;
-        for (int64_t k = begin; k < end; ++k) sums[k] += static_cast<float>(row[k]);
-      }
-      if (position_sums != nullptr) {
-        float* sums = position_sums + (i % batch.sequence_length) * hidden;
-        for (int64_t k = begin; k < end; ++k) sums[k] += static_cast<float>(row[k]);
-      }
-    }
+void BackwardLoop(const EmbedRows& rows, int64_t padding, const Element* gradient,
+                  float* token_sums, float* position_sums) {
+  at::parallel_for(0, rows.hidden, /*grain_size=*/32, [&](int64_t begin, int64_t end) {
+    EmbedRowsBackward(rows, padding, begin, end, gradient, token_sums, position_sums);
   });
 }
 
@@ -93,12 +71,12 @@ void EmbedForward(const ModelShape& model, const BatchShape& batch, Precision pr
   }
   const bool positions = weights.size() > 1;
   const auto run = [&]<typename Element>(Element) {
-    ForwardLoop(model.config, batch, tokens, Elements<Element>(weights[0]),
+    ForwardLoop(RowsOf(model.config, batch, tokens), Elements<Element>(weights[0]),
                 positions ? Elements<Element>(weights[1]) : nullptr,
                 reinterpret_cast<Element*>(output.data()));
   };
   if (precision == Precision::kBf16) {
-    run(c10::BFloat16());
+    run(Bf16());
   } else {
     run(float());
   }
@@ -115,12 +93,13 @@ void EmbedBackward(const ModelShape& model, const BatchShape& batch, Precision p
       ZeroAll(position_accumulator, model.groups[block.groups[1]].elements);
     }
   }
+  const EmbedRows rows = RowsOf(model.config, batch, tokens);
+  const int64_t padding =
+      model.config.padding_token ? int64_t{*model.config.padding_token} : int64_t{-1};
   if (precision == Precision::kBf16) {
-    BackwardLoop(model.config, batch, tokens, Elements<c10::BFloat16>(gradient), token_accumulator,
-                 position_accumulator);
+    BackwardLoop(rows, padding, Elements<Bf16>(gradient), token_accumulator, position_accumulator);
   } else {
-    BackwardLoop(model.config, batch, tokens, Elements<float>(gradient), token_accumulator,
-                 position_accumulator);
+    BackwardLoop(rows, padding, Elements<float>(gradient), token_accumulator, position_accumulator);
   }
 }
 

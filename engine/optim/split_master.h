@@ -23,7 +23,8 @@
 //   quiet
 //     NaN in the high half and remainder 0.
 //
-// Thread rule: pure functions. optim_kernels-inl.h holds the SIMD form; tests compare the two.
+// Thread rule: pure functions. optim_kernels-inl.h holds the SIMD form; tests compare the two. The
+// functions of one value are constexpr, which device code may call (--expt-relaxed-constexpr).
 #pragma once
 
 #include <bit>
@@ -38,11 +39,11 @@ struct SplitFloat {
 };
 
 // A bf16 value as a float; exact.
-inline float FloatFromBf16(uint16_t high) {
+constexpr float FloatFromBf16(uint16_t high) {
   return std::bit_cast<float>(uint32_t{high} << 16);
 }
 
-inline SplitFloat SplitMaster(float master) {
+constexpr SplitFloat SplitMaster(float master) {
   const uint32_t bits = std::bit_cast<uint32_t>(master);
   if ((bits & 0x7fffffff) > 0x7f800000) {
     return {static_cast<uint16_t>((bits >> 16) | 0x40), 0};
@@ -50,7 +51,7 @@ inline SplitFloat SplitMaster(float master) {
   return {static_cast<uint16_t>((bits + 0x8000) >> 16), static_cast<uint16_t>(bits)};
 }
 
-inline float JoinMaster(uint16_t high, uint16_t low) {
+constexpr float JoinMaster(uint16_t high, uint16_t low) {
   const uint32_t remainder = static_cast<uint32_t>(static_cast<int16_t>(low));  // sign-extended
   return std::bit_cast<float>((uint32_t{high} << 16) + remainder);
 }
