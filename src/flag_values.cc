@@ -74,10 +74,17 @@ Result<NvmePath> ParseNvmePath(const std::string& flag, const std::string& text)
   return path;
 }
 
-Result<Device> ParseDevice(const std::string& flag, const std::string& text) {
-  if (text == "cpu") return Device::kCpu;
-  if (text == "cuda") return Device::kCuda;
+Result<DeviceChoice> ParseDevice(const std::string& flag, const std::string& text) {
+  if (text == "cpu") return DeviceChoice::kCpu;
+  if (text == "cuda") return DeviceChoice::kCuda;
   return Status::InvalidArgument(fmt::format("{} {}: it is cuda or cpu", flag, text));
+}
+
+Result<OptimizerDevice> ParseOptimizerDevice(const std::string& flag, const std::string& text) {
+  if (text == "auto") return OptimizerDevice::kAuto;
+  if (text == "cpu") return OptimizerDevice::kCpu;
+  if (text == "cuda") return OptimizerDevice::kGpu;
+  return Status::InvalidArgument(fmt::format("{} {}: it is auto, cuda or cpu", flag, text));
 }
 
 }  // namespace marea

@@ -26,6 +26,7 @@ Result<SizeLimit> ParseSizeLimit(const std::string& flag, const std::string& tex
 Result<NvmePath> ParseNvmePath(const std::string& flag, const std::string& text);
 
 // "cuda" or "cpu".
-Result<Device> ParseDevice(const std::string& flag, const std::string& text);
+Result<DeviceChoice> ParseDevice(const std::string& flag, const std::string& text);
+Result<OptimizerDevice> ParseOptimizerDevice(const std::string& flag, const std::string& text);
 
 }  // namespace marea

@@ -72,6 +72,10 @@ Status SetMachine(const RunFlags& flags, RunOptions& options) {
   if (!flags.device.empty()) {
     MAREA_ASSIGN_OR_RETURN(options.device, ParseDevice("--device", flags.device));
   }
+  if (!flags.optimizer_device.empty()) {
+    MAREA_ASSIGN_OR_RETURN(options.optimizer_device,
+                           ParseOptimizerDevice("--optimizer-device", flags.optimizer_device));
+  }
   if (!flags.vram.empty()) {
     MAREA_ASSIGN_OR_RETURN(options.vram, ParseSizeLimit("--vram", flags.vram));
   }
@@ -105,6 +109,8 @@ void AddRunFlags(CLI::App& app, RunFlags& flags) {
   text("--eval-data", flags.eval_data, "FILE", "evaluated at the end");
   text("--eval-every", flags.eval_every, "N", "evaluate every N steps too");
   text("--device", flags.device, "cuda|cpu", "where blocks are computed");
+  text("--optimizer-device", flags.optimizer_device, "auto|cuda|cpu",
+       "where AdamW runs; auto: on the GPU for what rests in VRAM");
   text("--vram", flags.vram, "SIZE", "budget of the GPU; on the CPU, of the arena in its place");
   text("--ram", flags.ram, "SIZE", "budget of the whole process");
   app.add_option("--nvme", flags.nvme, "a folder for what does not fit; may be repeated")

@@ -17,7 +17,7 @@ struct RunFlags {
   std::string model, data, config, output;
   std::string sequence_length, steps, epochs, micro_batch, learning_rate;
   std::string eval_data, eval_every;
-  std::string device, vram, ram, slots, wave;
+  std::string device, optimizer_device, vram, ram, slots, wave;
   std::vector<std::string> nvme;
   std::string seed, threads;
   bool deterministic = false;

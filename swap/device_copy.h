@@ -18,10 +18,12 @@ class DeviceCopy {
  public:
   virtual ~DeviceCopy() = default;
   // Never blocks. Copies of one direction run in the order given; the two directions overlap.
-  // `done` is called once, from any thread, when the bytes are final. REQUIRES: equal sizes; both
-  // spans stay in place until `done`.
+  // `call` is the op that the copy carries out: on a GPU the copy waits there for the device lanes
+  // that the op waits for, and `done` is told of the launch; null outside of a step. `done` is
+  // called once, from any thread, when the bytes are final. REQUIRES: equal sizes; both spans stay
+  // in place until `done`.
   virtual void Start(std::span<std::byte> destination, std::span<const std::byte> source,
-                     CopyDirection direction, Completion done) = 0;
+                     CopyDirection direction, const OpCall* call, Completion done) = 0;
 };
 
 }  // namespace marea

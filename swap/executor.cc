@@ -86,10 +86,10 @@ StallSeconds Executor::stall_seconds() const {
 
 // The news and the claim are one step: once the news can be seen, another thread may retire the
 // last op and the executor may be gone.
-void Executor::Complete(uint32_t op_index, uint64_t turn, Status status) {
+void Executor::Tell(News news) {
   {
     MutexLock lock(inbox_mutex_);
-    inbox_.push_back({op_index, turn, std::move(status)});
+    inbox_.push_back(std::move(news));
     if (!ClaimPump()) return;
   }
   Pump();
@@ -107,16 +107,17 @@ void Executor::Pump() {
   while (true) {
     {
       MutexLock lock(mutex_);
-      std::vector<Finished> finished;
+      std::vector<News> news;
       {
         MutexLock inbox_lock(inbox_mutex_);
-        finished.swap(inbox_);
+        news.swap(inbox_);
         pump_again_ = false;
       }
       AccountStall();
-      for (const Finished& each : finished) Retire(each);
+      for (const News& each : news) Receive(each);
       while (IssueReady()) {
       }
+      for (int lane = 0; lane < kLaneCount; ++lane) BeginHead(lane);
       stall_root_ = StallRoot();
       while (first_mask_turn_ < TurnsRetired()) {
         masks_.pop_front();
@@ -136,6 +137,11 @@ bool Executor::HasNext(int lane) const {
   return lanes_[lane].issued < turns_ * plan_.lane_ops[lane].size();
 }
 
+const Op& Executor::OpAt(int lane, uint64_t absolute) const {
+  const std::vector<uint32_t>& ops = plan_.lane_ops[lane];
+  return plan_.ops[ops[absolute % ops.size()]];
+}
+
 bool Executor::IssueReady() {
   bool any = false;
   for (int lane = 0; lane < kLaneCount; ++lane) {
@@ -147,56 +153,113 @@ bool Executor::IssueReady() {
 // Issues the lane's next op if it may start now.
 bool Executor::IssueNext(int lane) {
   LaneState& state = lanes_[lane];
-  if (!HasNext(lane) || state.issued - state.retired >= plan_.lane_depth[lane]) return false;
+  if (!HasNext(lane) || state.issued - state.retired >= DepthOf(lane)) return false;
+  // In a stream each op follows the one before: that must be there to be followed.
+  if (IsDevice(lane) && state.launched < state.issued) return false;
   const uint64_t count = plan_.lane_ops[lane].size();
   const uint64_t turn = state.issued / count;
   const uint32_t op_index = plan_.lane_ops[lane][state.issued % count];
   const Op& op = plan_.ops[op_index];
-  for (const Wait& wait : op.waits) {
-    if (!Met(wait, turn)) return false;
-  }
   const StepMask mask = masks_[turn - first_mask_turn_];
   const bool active = Active(op, mask);
-  state.done.push_back(false);
-  const uint64_t absolute = state.issued++;
-  if (options_.observer) options_.observer->OnIssue(op_index, turn, options_.clock(), active);
-  if (active) {
-    runner_.Start(
-        {&plan_, op_index, turn, mask, spans_[op_index]},
-        [this, op_index, turn](Status status) { Complete(op_index, turn, std::move(status)); });
-  } else {
-    MarkDone(lane, absolute);
+  for (const Wait& wait : op.waits) {
+    // A skipped op puts nothing into its stream that others could wait behind.
+    if (active ? !Met(lane, wait, turn) : !Retired(wait, turn)) return false;
   }
+  ++state.issued;
+  OpState& own = state.in_flight.emplace_back(OpState{.active = active});
+  for (ExecutorObserver* observer : options_.observers) {
+    observer->OnIssue(op_index, turn, options_.clock(), active);
+  }
+  if (!active) {
+    own.launched = own.done = true;
+    Advance(lane);
+    return true;
+  }
+  if (!IsDevice(lane)) Begin(own, op_index, turn);
+  std::function<void()> launched;
+  if (IsDevice(lane)) {
+    launched = [this, op_index, turn] {
+      Tell({NewsKind::kLaunched, op_index, turn, Status::Ok()});
+    };
+  }
+  runner_.Start({&plan_, op_index, turn, mask, spans_[op_index]},
+                Completion(
+                    [this, op_index, turn](Status status) {
+                      Tell({NewsKind::kDone, op_index, turn, std::move(status)});
+                    },
+                    std::move(launched)));
   return true;
 }
 
-bool Executor::Met(const Wait& wait, uint64_t turn) const {
+bool Executor::Retired(const Wait& wait, uint64_t turn) const {
   if (turn < wait.steps_back) return true;
   const int lane = static_cast<int>(wait.lane);
   const uint64_t absolute = (turn - wait.steps_back) * plan_.lane_ops[lane].size() + wait.position;
   return lanes_[lane].retired > absolute;
 }
 
-void Executor::Retire(const Finished& finished) {
-  const Op& op = plan_.ops[finished.op_index];
-  const int lane = static_cast<int>(op.lane);
-  if (options_.observer) {
-    options_.observer->OnComplete(finished.op_index, finished.turn, options_.clock());
-  }
-  if (!finished.status.ok() && failure_.ok()) failure_ = finished.status;
-  MarkDone(lane, finished.turn * plan_.lane_ops[lane].size() + op.position);
+bool Executor::Met(int lane, const Wait& wait, uint64_t turn) const {
+  const int other = static_cast<int>(wait.lane);
+  if (!IsDevice(lane) || !IsDevice(other)) return Retired(wait, turn);
+  if (turn < wait.steps_back) return true;
+  const uint64_t absolute = (turn - wait.steps_back) * plan_.lane_ops[other].size() + wait.position;
+  return lanes_[other].launched > absolute;
 }
 
-void Executor::MarkDone(int lane, uint64_t absolute) {
-  LaneState& state = lanes_[lane];
+Executor::OpState& Executor::Find(const News& news, int* lane) {
+  const Op& op = plan_.ops[news.op_index];
+  *lane = static_cast<int>(op.lane);
+  LaneState& state = lanes_[*lane];
+  const uint64_t absolute = news.turn * plan_.lane_ops[*lane].size() + op.position;
   MAREA_CHECK(absolute >= state.retired && absolute < state.issued,
-              "a completion came for an op that is not in flight");
-  bool& done = state.done[absolute - state.retired];
-  MAREA_CHECK(!done, "an op completed twice");
-  done = true;
-  while (!state.done.empty() && state.done.front()) {
-    state.done.pop_front();
+              "news came of an op that is not in flight");
+  return state.in_flight[absolute - state.retired];
+}
+
+void Executor::Receive(const News& news) {
+  int lane;
+  OpState& state = Find(news, &lane);
+  MAREA_CHECK(!state.done, "an op completed twice");
+  state.launched = true;
+  if (news.kind == NewsKind::kDone) {
+    if (!state.begun) Begin(state, news.op_index, news.turn);
+    state.done = true;
+    for (ExecutorObserver* observer : options_.observers) {
+      observer->OnComplete(news.op_index, news.turn, options_.clock());
+    }
+    if (!news.status.ok() && failure_.ok()) failure_ = news.status;
+  }
+  Advance(lane);
+  BeginHead(lane);
+}
+
+// Moves the lane's counters past what is launched and done.
+void Executor::Advance(int lane) {
+  LaneState& state = lanes_[lane];
+  while (state.launched < state.issued && state.in_flight[state.launched - state.retired].launched) {
+    ++state.launched;
+  }
+  while (!state.in_flight.empty() && state.in_flight.front().done) {
+    state.in_flight.pop_front();
     ++state.retired;
+  }
+}
+
+// A device lane's oldest op runs as soon as what it waits for is done.
+void Executor::BeginHead(int lane) {
+  LaneState& state = lanes_[lane];
+  if (!IsDevice(lane) || state.in_flight.empty() || state.in_flight.front().begun) return;
+  if (UnmetLane(lane) >= 0) return;
+  const uint64_t count = plan_.lane_ops[lane].size();
+  Begin(state.in_flight.front(), plan_.lane_ops[lane][state.retired % count],
+        state.retired / count);
+}
+
+void Executor::Begin(OpState& state, uint32_t op_index, uint64_t turn) {
+  state.begun = true;
+  for (ExecutorObserver* observer : options_.observers) {
+    observer->OnBegin(op_index, turn, options_.clock());
   }
 }
 
@@ -208,19 +271,32 @@ void Executor::AccountStall() {
   stall_since_ = now;
 }
 
+// The lane that the oldest op of `lane` still waits for, -1 if none. REQUIRES: there is such an op,
+// in flight or to come.
+int Executor::UnmetLane(int lane) const {
+  const LaneState& state = lanes_[lane];
+  const uint64_t turn = state.retired / plan_.lane_ops[lane].size();
+  int unmet = -1;
+  for (const Wait& wait : OpAt(lane, state.retired).waits) {
+    if (!Retired(wait, turn)) unmet = static_cast<int>(wait.lane);
+  }
+  return unmet;
+}
+
 // Follows unmet waits from the idle compute lane to a lane that is busy.
 int Executor::StallRoot() const {
   int lane = static_cast<int>(Lane::kCompute);
-  if (!failure_.ok() || !HasNext(lane) || lanes_[lane].issued > lanes_[lane].retired) return -1;
+  const auto busy = [&](int which) {
+    const LaneState& state = lanes_[which];
+    return !state.in_flight.empty() && (!IsDevice(which) || UnmetLane(which) < 0);
+  };
+  const auto idle_for_good = [&](int which) {
+    return lanes_[which].in_flight.empty() && !HasNext(which);
+  };
+  if (!failure_.ok() || idle_for_good(lane) || busy(lane)) return -1;
   for (int hop = 0; hop < kLaneCount; ++hop) {
-    if (!HasNext(lane) || lanes_[lane].issued - lanes_[lane].retired > 0) return lane;
-    const uint64_t count = plan_.lane_ops[lane].size();
-    const Op& op = plan_.ops[plan_.lane_ops[lane][lanes_[lane].issued % count]];
-    const uint64_t turn = lanes_[lane].issued / count;
-    int next = -1;
-    for (const Wait& wait : op.waits) {
-      if (!Met(wait, turn)) next = static_cast<int>(wait.lane);
-    }
+    if (idle_for_good(lane) || busy(lane)) return lane;
+    const int next = UnmetLane(lane);
     if (next < 0) return lane;
     lane = next;
   }
@@ -230,7 +306,7 @@ int Executor::StallRoot() const {
 uint64_t Executor::InFlight() const {
   uint64_t count = 0;
   for (const LaneState& lane : lanes_) {
-    for (const bool done : lane.done) count += done ? 0 : 1;
+    for (const OpState& op : lane.in_flight) count += op.done ? 0 : 1;
   }
   return count;
 }

@@ -11,7 +11,7 @@ MemcpyDeviceCopy::MemcpyDeviceCopy(uint32_t queue_max)
     : to_device_("marea-h2d", queue_max), to_host_("marea-d2h", queue_max) {}
 
 void MemcpyDeviceCopy::Start(std::span<std::byte> destination, std::span<const std::byte> source,
-                             CopyDirection direction, Completion done) {
+                             CopyDirection direction, const OpCall* /*call*/, Completion done) {
   MAREA_CHECK(destination.size() == source.size(), "a copy has equal sides");
   LaneThread& lane = direction == CopyDirection::kToDevice ? to_device_ : to_host_;
   lane.Post([destination, source, done = std::move(done)] {

@@ -15,7 +15,7 @@ class MemcpyDeviceCopy final : public DeviceCopy {
   explicit MemcpyDeviceCopy(uint32_t queue_max = 64);
 
   void Start(std::span<std::byte> destination, std::span<const std::byte> source,
-             CopyDirection direction, Completion done) override;
+             CopyDirection direction, const OpCall* call, Completion done) override;
 
   // Finishes what was started and ends both threads. Blocks. Harmless to repeat.
   void Shutdown();

@@ -125,7 +125,7 @@ Status ShardAccess::MoveChunk(uint32_t row, IoDirection direction) {
 Status ShardAccess::MoveVram(std::span<std::byte> destination, std::span<const std::byte> source,
                              CopyDirection direction) {
   return WaitFor([&](Completion done) {
-    swapper_.parts().device_copy.Start(destination, source, direction, std::move(done));
+    swapper_.parts().device_copy.Start(destination, source, direction, nullptr, std::move(done));
   });
 }
 

@@ -1,34 +1,43 @@
 #include "swap/swap_stats.h"
 
-#include <chrono>
+#include <utility>
 
 #include "io/check.h"
 
 namespace marea {
 namespace {
 
-double SteadySeconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+uint64_t BytesMoved(const Op& op) {
+  switch (op.kind) {
+    case OpKind::kRead:
+    case OpKind::kWrite:
+    case OpKind::kCopyIn:
+    case OpKind::kCopyOut:
+      return op.accesses[0].bytes;
+    default:
+      return 0;
+  }
 }
 
 }  // namespace
 
-SwapStats::SwapStats(std::function<double()> now_seconds)
-    : now_seconds_(now_seconds ? std::move(now_seconds) : SteadySeconds) {}
+SwapStats::SwapStats(const StepPlan& plan, ClockFunction clock)
+    : plan_(plan), clock_(std::move(clock)) {}
 
-void SwapStats::OnStart(Lane lane) {
-  Meter& meter = meters_[static_cast<size_t>(lane)];
+void SwapStats::OnBegin(uint32_t op_index, uint64_t /*turn*/, double seconds) {
+  Meter& meter = meters_[static_cast<size_t>(plan_.ops[op_index].lane)];
   MutexLock lock(meter.mutex);
-  if (meter.in_flight++ == 0) meter.busy_since = now_seconds_();
+  if (meter.in_flight++ == 0) meter.busy_since = seconds;
 }
 
-void SwapStats::OnFinish(Lane lane, uint64_t bytes) {
-  Meter& meter = meters_[static_cast<size_t>(lane)];
+void SwapStats::OnComplete(uint32_t op_index, uint64_t /*turn*/, double seconds) {
+  const Op& op = plan_.ops[op_index];
+  Meter& meter = meters_[static_cast<size_t>(op.lane)];
   MutexLock lock(meter.mutex);
   MAREA_CHECK(meter.in_flight > 0, "an op finishes that did not start");
-  meter.totals.bytes += bytes;
+  meter.totals.bytes += BytesMoved(op);
   ++meter.totals.op_count;
-  if (--meter.in_flight == 0) meter.totals.busy_seconds += now_seconds_() - meter.busy_since;
+  if (--meter.in_flight == 0) meter.totals.busy_seconds += seconds - meter.busy_since;
 }
 
 SwapSnapshot SwapStats::Snapshot() const {
@@ -37,7 +46,7 @@ SwapSnapshot SwapStats::Snapshot() const {
     const Meter& meter = meters_[lane];
     MutexLock lock(meter.mutex);
     snapshot[lane] = meter.totals;
-    if (meter.in_flight > 0) snapshot[lane].busy_seconds += now_seconds_() - meter.busy_since;
+    if (meter.in_flight > 0) snapshot[lane].busy_seconds += clock_() - meter.busy_since;
   }
   return snapshot;
 }

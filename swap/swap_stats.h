@@ -1,13 +1,13 @@
-// What each lane moved and how long it was busy.
+// What each lane moved and how long it was busy: an observer of the executor.
 //
-// Thread rule: every call from any thread; one short lock per lane, a few calls per op.
+// Thread rule: the executor calls the observer; Snapshot from any thread. One short lock per lane.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <functional>
 
 #include "io/mutex.h"
+#include "swap/executor.h"
 #include "swap/step_plan.h"
 
 namespace marea {
@@ -20,13 +20,13 @@ struct LaneStats {
 
 using SwapSnapshot = std::array<LaneStats, kLaneCount>;
 
-class SwapStats {
+class SwapStats final : public ExecutorObserver {
  public:
-  // `now_seconds` is a monotonic clock; the default is the machine's.
-  explicit SwapStats(std::function<double()> now_seconds = {});
+  // The plan outlives the statistics; `clock` is the executor's.
+  SwapStats(const StepPlan& plan, ClockFunction clock);
 
-  void OnStart(Lane lane);
-  void OnFinish(Lane lane, uint64_t bytes);
+  void OnBegin(uint32_t op_index, uint64_t turn, double seconds) override;
+  void OnComplete(uint32_t op_index, uint64_t turn, double seconds) override;
 
   // Totals since the start; a lane in the middle of an op counts up to now.
   SwapSnapshot Snapshot() const;
@@ -38,7 +38,8 @@ class SwapStats {
     uint64_t in_flight GUARDED_BY(mutex) = 0;
     double busy_since GUARDED_BY(mutex) = 0.0;
   };
-  std::function<double()> now_seconds_;
+  const StepPlan& plan_;
+  const ClockFunction clock_;
   std::array<Meter, kLaneCount> meters_;
 };
 

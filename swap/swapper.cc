@@ -11,15 +11,6 @@
 namespace marea {
 namespace {
 
-bool MovesBytes(OpKind kind) {
-  return kind == OpKind::kRead || kind == OpKind::kWrite || kind == OpKind::kCopyIn ||
-         kind == OpKind::kCopyOut;
-}
-
-uint64_t BytesMoved(const Op& op) {
-  return MovesBytes(op.kind) ? op.accesses[0].bytes : 0;
-}
-
 // A drive moves whole pages: the value's own pages belong to it to the end.
 std::span<std::byte> WholePages(std::span<std::byte> bytes) {
   return {bytes.data(), RoundUp(bytes.size(), kPageBytes)};
@@ -100,21 +91,35 @@ void Swapper::Start(const OpCall& call, Completion done) {
     done(status.WithContext("op refused: " + Describe(parts_.plan, call.op())));
     return;
   }
-  parts_.stats.OnStart(call.op().lane);
-  RunOp(call, [this, call, done = std::move(done)](Status result) {
-    const Op& op = call.op();
-    parts_.stats.OnFinish(op.lane, result.ok() ? BytesMoved(op) : 0);
-    {
-      MutexLock lock(mutex_);
-      Status ended = End(call, result.ok());
-      if (result.ok() && !ended.ok()) {
-        result = ended.WithContext("op ended wrongly: " + Describe(parts_.plan, op));
-      }
-      if (!result.ok()) failed_ = true;
-      --in_flight_;
+  RunOp(call, Completion([this, call, done](Status result) { Finish(call, std::move(result), done); },
+                         [this, call, done] {
+                           EndAtLaunch(call);
+                           done.Launched();
+                         }));
+}
+
+// Residency moves on, the op stays in flight.
+void Swapper::EndAtLaunch(const OpCall& call) {
+  MutexLock lock(mutex_);
+  launched_.push_back({call.op_index, call.turn, End(call, true)});
+}
+
+void Swapper::Finish(const OpCall& call, Status result, const Completion& done) {
+  {
+    MutexLock lock(mutex_);
+    const auto launched = std::find_if(launched_.begin(), launched_.end(), [&](const auto& op) {
+      return op.op_index == call.op_index && op.turn == call.turn;
+    });
+    const bool ended_before = launched != launched_.end();
+    Status ended = ended_before ? std::move(launched->ended) : End(call, result.ok());
+    if (ended_before) launched_.erase(launched);
+    if (result.ok() && !ended.ok()) {
+      result = ended.WithContext("op ended wrongly: " + Describe(parts_.plan, call.op()));
     }
-    done(std::move(result));
-  });
+    if (!result.ok()) failed_ = true;
+    --in_flight_;
+  }
+  done(std::move(result));
 }
 
 void Swapper::RunOp(const OpCall& call, Completion done) {
@@ -133,7 +138,7 @@ void Swapper::RunOp(const OpCall& call, Completion done) {
     case OpKind::kCopyOut:
       parts_.device_copy.Start(
           call.spans[1], call.spans[0],
-          kind == OpKind::kCopyIn ? CopyDirection::kToDevice : CopyDirection::kToHost,
+          kind == OpKind::kCopyIn ? CopyDirection::kToDevice : CopyDirection::kToHost, &call,
           std::move(done));
       return;
     default:

@@ -4,7 +4,9 @@
 // An OpRunner between the executor and engine: kRead, kWrite, kCopyIn and kCopyOut are run here
 // (through ChunkIo and DeviceCopy), all other ops go on to engine's runner. For each access to a
 // tracked shard (weights, master, moments, gradients, partials), in homes and in ring values alike,
-// residency is asked before the op starts and told when it has ended. A ring value holds a Lease
+// residency is asked before the op starts and told when it has ended: in a device lane when it is
+// launched, since what may use its bytes from then on runs behind it on the device (Note [Device
+// lanes] in executor.h). A ring value holds a Lease
 // from the op that fills it until the last op of the turn that touches it has completed; ops that
 // the turn's mask skips do not count. The swapper decides nothing.
 //
@@ -32,7 +34,6 @@
 #include "swap/op_runner.h"
 #include "swap/residency.h"
 #include "swap/step_plan.h"
-#include "swap/swap_stats.h"
 
 namespace marea {
 
@@ -43,7 +44,6 @@ struct SwapperParts {
   ChunkIo* chunk_io;
   DeviceCopy& device_copy;
   OpRunner& engine;
-  SwapStats& stats;
 };
 
 // How a run ended: with every op of every turn, or before that.
@@ -85,12 +85,21 @@ class Swapper final : public OpRunner {
     uint32_t ops_left = 0;  // active ops of `turn` that touch this copy and have not completed
   };
 
+  // In flight on the device, and what residency said when it was launched.
+  struct LaunchedOp {
+    uint32_t op_index;
+    uint64_t turn;
+    Status ended;
+  };
+
   Status Begin(const OpCall& call) REQUIRES_LOCK(mutex_);
   Status BeginTouch(const OpCall& call, const Touch& touch) REQUIRES_LOCK(mutex_);
   Status OpenCopy(const OpCall& call, uint32_t copy) REQUIRES_LOCK(mutex_);
   Status ExpectCopy(const OpCall& call, uint32_t copy) const REQUIRES_LOCK(mutex_);
   void EndTouch(const Touch& touch, bool ok) REQUIRES_LOCK(mutex_);
   Status End(const OpCall& call, bool ok) REQUIRES_LOCK(mutex_);
+  void EndAtLaunch(const OpCall& call);
+  void Finish(const OpCall& call, Status result, const Completion& done);
   void DropLeases() REQUIRES_LOCK(mutex_);
   void RunOp(const OpCall& call, Completion done);
   void CheckStaging() const;
@@ -102,6 +111,7 @@ class Swapper final : public OpRunner {
   mutable Mutex mutex_;
   ResidencyTable residency_ GUARDED_BY(mutex_);
   std::vector<Copy> copies_ GUARDED_BY(mutex_);  // by Touch::copy
+  std::vector<LaunchedOp> launched_ GUARDED_BY(mutex_);  // as many as device lanes run ahead
   uint64_t in_flight_ GUARDED_BY(mutex_) = 0;
   bool failed_ GUARDED_BY(mutex_) = false;
 };

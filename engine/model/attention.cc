@@ -40,8 +40,17 @@ void ScaleFrequencies(const RopeScaling& scaling, std::vector<float>& frequencie
 
 at::Tensor CausalAttention(const at::Tensor& query, const at::Tensor& key,
                            const at::Tensor& value) {
-  const bool grouped = query.size(1) != key.size(1);
-  at::Tensor out = at::scaled_dot_product_attention(query, key, value, /*attn_mask=*/{},
+  bool grouped = query.size(1) != key.size(1);
+  at::Tensor keys = key;
+  at::Tensor values = value;
+  if (grouped && query.is_cuda() && query.scalar_type() == at::kFloat) {
+    // FlashAttention is for 16 bits; the GPU's other kernel knows no groups.
+    const int64_t heads_of_group = query.size(1) / key.size(1);
+    keys = key.repeat_interleave(heads_of_group, 1);
+    values = value.repeat_interleave(heads_of_group, 1);
+    grouped = false;
+  }
+  at::Tensor out = at::scaled_dot_product_attention(query, keys, values, /*attn_mask=*/{},
                                                     /*dropout_p=*/0.0, /*is_causal=*/true,
                                                     /*scale=*/std::nullopt, grouped);
   return out.transpose(1, 2).reshape({query.size(0), query.size(2), query.size(1) * query.size(3)});

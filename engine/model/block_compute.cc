@@ -14,6 +14,7 @@
 
 #include "engine/model/attention.h"
 #include "engine/model/embedding.h"
+#include "engine/model/gpu_ops.h"
 #include "engine/model/layers.h"
 #include "engine/model/loss.h"
 #include "engine/model/reduce.h"
@@ -120,7 +121,7 @@ struct BlockCompute::Impl {
       AddGradient(group, i, gradients[i + 1], accumulator, accumulate);
       gradients[i + 1].reset();
     }
-    if (accumulate == Accumulate::kFirst) ZeroPadding(group, accumulator);
+    if (accumulate == Accumulate::kFirst) ZeroPadding(group, accumulator, device);
   }
 
   Status EmbeddingBackward(const BlockShape& block, const MicroBatch& micro_batch,
@@ -130,8 +131,8 @@ struct BlockCompute::Impl {
     const auto floats = [&](size_t i) {
       return i < sums.size() ? reinterpret_cast<float*>(sums[i].data()) : nullptr;
     };
-    EmbedBackward(model, batch, precision, micro_batch.tokens, gradient, floats(0), floats(1),
-                  accumulate);
+    (device.is_cuda() ? gpu::EmbedBackward : marea::EmbedBackward)(
+        model, batch, precision, micro_batch.tokens, gradient, floats(0), floats(1), accumulate);
     return Status::Ok();
   }
 
@@ -145,11 +146,15 @@ struct BlockCompute::Impl {
     const at::AutoGradMode no_graph(false);
     const std::vector<at::Tensor> views = Views(block, weights, Gradients::kNone);
     const at::Tensor hidden = FinalNorm(model.config, views, View(input));
-    *loss_sum = ChunkedCrossEntropy(Rows(hidden), views.back(), targets, ChunkRows());
+    if (device.is_cuda()) {
+      gpu::CrossEntropy(Rows(hidden), views.back(), targets, ChunkRows(), loss_sum);
+    } else {
+      *loss_sum = ChunkedCrossEntropy(Rows(hidden), views.back(), targets, ChunkRows());
+    }
     return Status::Ok();
   }
 
-  int64_t ChunkRows() const { return static_cast<int64_t>(LossChunkRows(model.config, batch)); }
+  int64_t ChunkRows() const { return static_cast<int64_t>(LossChunkRows(model.config, batch, model.target)); }
 
   Status HeadBackward(const BlockShape& block, const MicroBatch& micro_batch, ByteSpans weights,
                       ByteSpan input, ByteSpan input_gradient, ByteSpans trainable,
@@ -172,9 +177,16 @@ struct BlockCompute::Impl {
       const at::AutoGradMode no_graph(false);
       hidden_gradient = at::empty_like(hidden);
       at::Tensor gradient_rows = Rows(hidden_gradient);
-      *loss_sum = ChunkedCrossEntropyGradients(
-          Rows(hidden.detach()), views.back().detach(), targets, ChunkRows(), scale, gradient_rows,
-          OutputGradient{output.tensors[0], sums[1], accumulate});
+      const OutputGradient matrix{output.tensors[0], sums[1], accumulate};
+      const at::Tensor rows = Rows(hidden.detach());
+      const at::Tensor weight = views.back().detach();
+      if (device.is_cuda()) {
+        gpu::CrossEntropyGradients(rows, weight, targets, ChunkRows(), scale, gradient_rows, matrix,
+                                   loss_sum);
+      } else {
+        *loss_sum = ChunkedCrossEntropyGradients(rows, weight, targets, ChunkRows(), scale,
+                                                 gradient_rows, matrix);
+      }
     }
     std::vector<at::Tensor> leaves = {x};
     if (!norm.frozen) leaves.insert(leaves.end(), views.begin(), views.end() - 1);
@@ -186,8 +198,8 @@ struct BlockCompute::Impl {
       AddGradient(norm, i, gradients[i + 1], sums[0], accumulate);
     }
     if (accumulate == Accumulate::kFirst) {
-      if (!norm.frozen) ZeroPadding(norm, sums[0]);
-      if (!output.frozen) ZeroPadding(output, sums[1]);
+      if (!norm.frozen) ZeroPadding(norm, sums[0], device);
+      if (!output.frozen) ZeroPadding(output, sums[1], device);
     }
     return Status::Ok();
   }
@@ -200,10 +212,7 @@ Result<std::unique_ptr<BlockCompute>> BlockCompute::Create(const ModelShape& mod
                                                            const BatchShape& batch,
                                                            Precision precision,
                                                            c10::Device device) {
-  if (!device.is_cpu()) {
-    return Status::Unavailable(fmt::format(
-        "this build computes on the CPU only, not on {}; use --device cpu", device.str()));
-  }
+  MAREA_CHECK(device.is_cuda() == model.target.gpu, "the model's shape is for another device");
   MAREA_RETURN_IF_ERROR(CheckBatchShape(model.config, batch));
   auto impl = std::make_unique<Impl>(Impl{model, batch, precision, device, {}});
   if (model.config.architecture == Architecture::kLlama) {
@@ -226,7 +235,8 @@ Status BlockCompute::Forward(uint32_t block_index, const MicroBatch& micro_batch
       return Status::Ok();
     }
     MAREA_RETURN_IF_ERROR(CheckTokens(impl_->model.config, impl_->batch, micro_batch.tokens));
-    EmbedForward(impl_->model, impl_->batch, impl_->precision, micro_batch.tokens, weights, output);
+    (impl_->device.is_cuda() ? gpu::EmbedForward : EmbedForward)(
+        impl_->model, impl_->batch, impl_->precision, micro_batch.tokens, weights, output);
     return Status::Ok();
   });
 }
@@ -271,7 +281,11 @@ Status BlockCompute::HeadEval(uint32_t block_index, const MicroBatch& micro_batc
 Status BlockCompute::Reduce(ByteSpans uses, ByteSpan held, Precision held_precision,
                             double* square_sum) {
   return Guarded("gradient reduction", [&] {
-    *square_sum = ReduceUses(uses, held, held_precision);
+    if (impl_->device.is_cuda()) {
+      gpu::Reduce(uses, held, held_precision, square_sum);
+    } else {
+      *square_sum = ReduceUses(uses, held, held_precision);
+    }
     return Status::Ok();
   });
 }

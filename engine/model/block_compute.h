@@ -41,8 +41,9 @@ using ByteSpans = std::span<const ByteSpan>;  // as OpCall::spans
 
 class BlockCompute {
  public:
-  // Prepares tables (RoPE) on `device`: ModelShape::compute_fixed_bytes. Unavailable for a device
-  // that this build cannot compute on.
+  // Prepares tables (RoPE) on `device`: ModelShape::compute_fixed_bytes. On a GPU calls enqueue and
+  // return (torch_cuda.h); spans are then in VRAM, and `loss_sum` and `square_sum` pinned host
+  // memory. REQUIRES: the device is the one that `model` was made for (ModelShape::target).
   static Result<std::unique_ptr<BlockCompute>> Create(const ModelShape& model,
                                                       const BatchShape& batch, Precision precision,
                                                       c10::Device device);

@@ -25,7 +25,7 @@ at::Tensor LlamaLayer(const ModelConfig& config, const RopeTable& rope,
 at::Tensor FinalNorm(const ModelConfig& config, std::span<const at::Tensor> weights,
                      const at::Tensor& x);
 
-// x / sqrt(mean(x^2) + epsilon) in fp32, rounded to x's type, times weight.
+// x / sqrt(mean(x^2) + epsilon) in fp32, rounded to x's type, times weight (on a GPU rounded once).
 at::Tensor RmsNorm(const at::Tensor& x, const at::Tensor& weight, double epsilon);
 at::Tensor LayerNorm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                      double epsilon);

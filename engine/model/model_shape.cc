@@ -141,7 +141,7 @@ std::vector<uint32_t> AddHead(ModelShape& model, uint32_t token_embedding) {
 
 void AddBlock(ModelShape& model, BlockKind kind, std::string name, uint32_t layer,
               std::vector<uint32_t> groups, const BatchShape& batch, Precision precision,
-              uint32_t threads) {
+              const ComputeTarget& target) {
   const uint64_t activation_bytes = uint64_t{batch.sequences} * batch.sequence_length *
                                     model.config.hidden * WeightBytes(precision);
   BlockShape block;
@@ -154,7 +154,7 @@ void AddBlock(ModelShape& model, BlockKind kind, std::string name, uint32_t laye
   uint64_t parameters = 0;
   for (const uint32_t group : block.groups) parameters += model.groups[group].parameters;
   const Workspace workspace =
-      BlockWorkspace(model.config, batch, precision, threads, kind, parameters);
+      BlockWorkspace(model.config, batch, precision, target, kind, parameters);
   block.forward_workspace_bytes = workspace.forward_bytes;
   block.backward_workspace_bytes = workspace.backward_bytes;
   block.forward_flops = BlockForwardFlops(model.config, batch, kind);
@@ -163,11 +163,13 @@ void AddBlock(ModelShape& model, BlockKind kind, std::string name, uint32_t laye
 
 }  // namespace
 
-uint64_t LossChunkRows(const ModelConfig& config, const BatchShape& batch) {
+uint64_t LossChunkRows(const ModelConfig& config, const BatchShape& batch,
+                       const ComputeTarget& target) {
   const uint64_t tokens = uint64_t{batch.sequences} * batch.sequence_length;
   constexpr uint64_t kRowsMin =
       64;  // fewer rows would read the whole output matrix for little work
-  const uint64_t rows = kLossChunkBytes / (uint64_t{config.vocabulary} * sizeof(float));
+  const uint64_t rows = (target.gpu ? kGpuLossChunkBytes : kLossChunkBytes) /
+                        (uint64_t{config.vocabulary} * sizeof(float));
   return std::min(tokens, std::max(kRowsMin, rows / kRowsMin * kRowsMin));
 }
 
@@ -195,10 +197,11 @@ Status CheckBatchShape(const ModelConfig& config, const BatchShape& batch) {
 }
 
 ModelShape MakeModelShape(const ModelConfig& config, const BatchShape& batch, Precision precision,
-                          uint32_t compute_threads) {
+                          const ComputeTarget& target) {
   MAREA_CHECK(CheckBatchShape(config, batch).ok(), "the batch does not fit the model");
   ModelShape model;
   model.config = config;
+  model.target = target;
   const std::vector<uint32_t> embedding = AddEmbedding(model);
   const uint32_t first_layer = static_cast<uint32_t>(model.groups.size());
   for (uint32_t layer = 0; layer < config.layers; ++layer) {
@@ -207,14 +210,13 @@ ModelShape MakeModelShape(const ModelConfig& config, const BatchShape& batch, Pr
   }
   const std::vector<uint32_t> head = AddHead(model, embedding.front());
 
-  AddBlock(model, BlockKind::kEmbedding, "embedding", 0, embedding, batch, precision,
-           compute_threads);
+  AddBlock(model, BlockKind::kEmbedding, "embedding", 0, embedding, batch, precision, target);
   for (uint32_t layer = 0; layer < config.layers; ++layer) {
     AddBlock(model, BlockKind::kLayer, fmt::format("layer {}", layer), layer, {first_layer + layer},
-             batch, precision, compute_threads);
+             batch, precision, target);
   }
-  AddBlock(model, BlockKind::kHead, "head", 0, head, batch, precision, compute_threads);
-  model.compute_fixed_bytes = ComputeFixedBytes(config, batch, precision);
+  AddBlock(model, BlockKind::kHead, "head", 0, head, batch, precision, target);
+  model.compute_fixed_bytes = ComputeFixedBytes(config, batch, precision, target);
   return model;
 }
 

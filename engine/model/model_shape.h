@@ -57,12 +57,29 @@ struct BlockShape {
   double forward_flops = 0;  // one micro-batch, forward only
 };
 
+// What computes. Temporaries and the size of loss chunks depend on it.
+struct ComputeTarget {
+  // The CPU with so many threads (>= 1): what TorchRuntimeOptions will say.
+  ComputeTarget(uint32_t cpu_threads) : threads(cpu_threads) {}  // NOLINT: implicit
+  static ComputeTarget Gpu(uint32_t sm_count) {
+    ComputeTarget target(1);
+    target.gpu = true;
+    target.sm_count = sm_count;
+    return target;
+  }
+
+  uint32_t threads;
+  bool gpu = false;
+  uint32_t sm_count = 0;  // multiprocessors, on a GPU
+};
+
 struct ModelShape {
   ModelConfig config;
   std::vector<GroupShape> groups;
   std::vector<BlockShape> blocks;    // embedding first, head last
   uint64_t parameters = 0;           // tied weights counted once
-  uint64_t compute_fixed_bytes = 0;  // tables that BlockCompute keeps for the whole run
+  uint64_t compute_fixed_bytes = 0;  // what BlockCompute keeps for the whole run
+  ComputeTarget target = 1;
 };
 
 // What a micro-batch looks like.
@@ -77,9 +94,12 @@ constexpr uint64_t WeightBytes(Precision precision) {
 }
 
 // Rows (tokens) of a micro-batch whose logits the head computes at once: at most about
-// kLossChunkBytes of fp32 logits, so that the full logits never exist.
+// kLossChunkBytes of fp32 logits (on a GPU kGpuLossChunkBytes), so that the full logits never
+// exist. A GPU needs more rows at once to be busy.
 inline constexpr uint64_t kLossChunkBytes = uint64_t{32} << 20;
-uint64_t LossChunkRows(const ModelConfig& config, const BatchShape& batch);
+inline constexpr uint64_t kGpuLossChunkBytes = uint64_t{512} << 20;
+uint64_t LossChunkRows(const ModelConfig& config, const BatchShape& batch,
+                       const ComputeTarget& target = 1);
 
 // In bf16 the output matrix's gradient exists only in slices of this many rows before it is added
 // to the fp32 sum.
@@ -92,9 +112,8 @@ constexpr uint64_t OutputSliceRows(uint64_t hidden) {
 // REQUIRES: `config` came from ParseModelConfig (so it is consistent); the batch is not empty, and
 // its sequence_length is at most max_positions (CheckBatchShape).
 // Groups start trainable: set GroupShape::frozen afterwards; byte counts remain upper bounds.
-// `compute_threads` (>= 1): what TorchRuntimeOptions will say; workspace depends on it.
 ModelShape MakeModelShape(const ModelConfig& config, const BatchShape& batch, Precision precision,
-                          uint32_t compute_threads);
+                          const ComputeTarget& target);
 
 // InvalidArgument, naming `--sequence-length` or the micro-batch, for a batch that the model cannot
 // take: empty, longer than max_positions, or too large to index.

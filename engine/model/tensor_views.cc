@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "engine/model/gpu_ops.h"
 #include "io/check.h"
 
 namespace marea {
@@ -51,6 +52,10 @@ void AppendGroupViews(const GroupShape& group, ByteSpan bytes, Precision precisi
 
 void AddInto(float* target, const at::Tensor& source, Accumulate accumulate) {
   MAREA_CHECK(source.is_contiguous(), "gradients are added in memory order");
+  if (source.is_cuda()) {
+    gpu::AddInto(target, source, accumulate);
+    return;
+  }
   // Not ATen's add_: for mixed types it first copies the whole source to fp32.
   if (source.scalar_type() == at::kBFloat16) {
     AddLoop(target, source.const_data_ptr<c10::BFloat16>(), source.numel(), accumulate);
@@ -77,15 +82,21 @@ void AddRowsGradient(const TensorShape& matrix, uint64_t first_row, const at::Te
   AddInto(Floats(accumulator) + matrix.first_element + first, gradient.contiguous(), accumulate);
 }
 
-void ZeroPadding(const GroupShape& group, ByteSpan accumulator) {
+void ZeroPadding(const GroupShape& group, ByteSpan accumulator, const c10::Device& device) {
   MAREA_CHECK(accumulator.size() == group.elements * sizeof(float),
               "an accumulator of another size");
+  const auto zero = [&](uint64_t begin, uint64_t end) {
+    if (begin == end) return;
+    at::from_blob(Floats(accumulator) + begin, {static_cast<int64_t>(end - begin)},
+                  at::TensorOptions(at::kFloat).device(device))
+        .zero_();
+  };
   uint64_t end = 0;
   for (const TensorShape& tensor : group.tensors) {
-    std::fill(Floats(accumulator) + end, Floats(accumulator) + tensor.first_element, 0.0f);
+    zero(end, tensor.first_element);
     end = tensor.first_element + tensor.elements;
   }
-  std::fill(Floats(accumulator) + end, Floats(accumulator) + group.elements, 0.0f);
+  zero(end, group.elements);
 }
 
 }  // namespace marea

@@ -40,7 +40,7 @@ void AddRowsGradient(const TensorShape& matrix, uint64_t first_row, const at::Te
                      ByteSpan accumulator, Accumulate accumulate);
 
 // Zeroes what belongs to no tensor: the gaps between tensors and the end.
-void ZeroPadding(const GroupShape& group, ByteSpan accumulator);
+void ZeroPadding(const GroupShape& group, ByteSpan accumulator, const c10::Device& device);
 
 // target[i] += source[i], or target[i] = source[i]. REQUIRES: `source` contiguous, bf16 or fp32.
 void AddInto(float* target, const at::Tensor& source, Accumulate accumulate);

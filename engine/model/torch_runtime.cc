@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <stdlib.h>
 #include <torch/version.h>
 
 #include "io/check.h"
@@ -10,6 +11,8 @@ namespace marea {
 
 void StartTorchRuntime(const TorchRuntimeOptions& options) {
   MAREA_CHECK(options.threads >= 1, "torch needs at least one thread");
+  // cuBLAS reads it at the first call on the GPU; without it torch refuses to be deterministic.
+  if (options.deterministic) setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   at::set_num_threads(static_cast<int>(options.threads));
   at::globalContext().setDeterministicAlgorithms(options.deterministic, /*warn_only=*/false);
   // The flag would also fill every new tensor with NaN, a cost without a use: nothing here reads

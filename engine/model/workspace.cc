@@ -9,6 +9,11 @@ namespace {
 
 // Statistics of norms, gradients of biases and other tensors too small to name.
 constexpr uint64_t kSmallBytes = 256 * kKiB;
+// On a GPU: tokens and labels, partial sums of norms, and the caching allocator's rounding.
+constexpr uint64_t kGpuSmallBytes = 24 * kMiB;
+// cuBLAS and cuBLASLt keep workspaces (32 MiB each on Hopper) for the thread that computes and for
+// autograd's.
+constexpr uint64_t kGpuBlasBytes = 136 * kMiB;
 
 // The sizes that all formulas are made of, in bytes.
 struct Sizes {
@@ -20,7 +25,8 @@ struct Sizes {
   uint64_t small;              // attention's log-sum-exp, the norms' statistics, and kSmallBytes
   uint64_t down;               // gradient of the feed-forward's last matrix
   uint64_t gradients;          // of all of the block's parameters
-  uint64_t attention_scratch;  // forward; backward holds the gradients of its tiles as well
+  uint64_t attention_scratch;  // of forward
+  uint64_t attention_back_scratch;
   uint64_t forward_scratch;    // of matrix products
   uint64_t backward_scratch;
 };
@@ -48,8 +54,24 @@ uint64_t MatmulScratch(const ModelConfig& config, const BatchShape& batch, Preci
   return threads * std::min({config.hidden * columns, tokens * columns, kMiB});
 }
 
+// FlashAttention's backward sums the query's gradient in fp32, once for each split of the keys: as
+// many as keep all multiprocessors busy where it has to be deterministic. With grouped heads the
+// gradients of key and value exist for every query head first. In fp32 the library has another
+// kernel, which wants key and value repeated for every query head.
+uint64_t GpuAttentionScratch(const ModelConfig& config, const BatchShape& batch,
+                             Precision precision, const ComputeTarget& target) {
+  const uint64_t tokens = uint64_t{batch.sequences} * batch.sequence_length;
+  const uint64_t elements = tokens * config.heads * config.head_dim;
+  const uint64_t grids = uint64_t{batch.sequences} * config.heads;
+  const uint64_t splits =
+      precision == Precision::kBf16 ? DivideRoundUp(std::max(1u, target.sm_count), grids) : 1;
+  const bool grouped = config.heads != config.kv_heads;
+  const uint64_t repeated = grouped ? (precision == Precision::kBf16 ? 2 : 4) : 0;
+  return elements * (splits * sizeof(float) + repeated * WeightBytes(precision));
+}
+
 Sizes MakeSizes(const ModelConfig& config, const BatchShape& batch, Precision precision,
-                uint32_t threads, uint64_t parameters) {
+                const ComputeTarget& target, uint64_t parameters) {
   const uint64_t tokens = uint64_t{batch.sequences} * batch.sequence_length;
   const uint64_t element = WeightBytes(precision);
   Sizes s;
@@ -61,10 +83,18 @@ Sizes MakeSizes(const ModelConfig& config, const BatchShape& batch, Precision pr
   s.small = tokens * (config.heads + 8) * sizeof(float) + kSmallBytes;
   s.down = uint64_t{config.hidden} * config.intermediate * element;
   s.gradients = parameters * element;
-  s.attention_scratch = AttentionScratch(config, batch, precision, threads);
-  s.backward_scratch = MatmulScratch(config, batch, precision, threads);
+  if (target.gpu) {
+    s.small += kGpuSmallBytes;
+    s.attention_scratch = 0;
+    s.attention_back_scratch = GpuAttentionScratch(config, batch, precision, target);
+    s.forward_scratch = s.backward_scratch = 0;
+    return s;
+  }
+  s.attention_scratch = AttentionScratch(config, batch, precision, target.threads);
+  s.attention_back_scratch = 2 * s.attention_scratch;  // the gradients of its tiles as well
+  s.backward_scratch = MatmulScratch(config, batch, precision, target.threads);
   // Inner dimensions of forward are those of the model, and seldom worth a split.
-  s.forward_scratch = std::min<uint64_t>(s.backward_scratch, threads * 192 * kKiB);
+  s.forward_scratch = std::min<uint64_t>(s.backward_scratch, target.threads * 192 * kKiB);
   return s;
 }
 
@@ -76,7 +106,7 @@ Workspace Gpt2LayerWorkspace(const Sizes& s) {
   // come the gradient of gelu's output and of the matrix behind it.
   const uint64_t down_back = 8 * s.hidden + 3 * s.inner + s.down;
   // ln_1, qkv, attended, the gradients of middle, attended, projected and of qkv's parts.
-  const uint64_t attention_back = 11 * s.hidden + s.gradients + 2 * s.attention_scratch;
+  const uint64_t attention_back = 11 * s.hidden + s.gradients + s.attention_back_scratch;
   // The input's gradient and all parameters' are handed over together, the output still there.
   const uint64_t end = 4 * s.hidden + s.gradients;
   return {std::max(attention, feed_forward) + s.small + s.forward_scratch,
@@ -89,15 +119,16 @@ struct NormSizes {
   uint64_t kept;
   uint64_t backward;
 };
-NormSizes RmsNormSizes(const Sizes& s) {
+NormSizes RmsNormSizes(const Sizes& s, const ComputeTarget& target) {
+  if (target.gpu) return {s.hidden, s.hidden, s.hidden};  // one kernel each way
   const bool rounds = s.hidden != s.hidden_fp32;
   // x in fp32 (its own tensor in bf16 only), x * scale and its rounded form, the result.
   const uint64_t wide = rounds ? s.hidden_fp32 : 0;
   return {2 * s.hidden + 2 * wide, 2 * s.hidden + wide, s.hidden + 4 * s.hidden_fp32};
 }
 
-Workspace LlamaLayerWorkspace(const Sizes& s) {
-  const NormSizes norm = RmsNormSizes(s);
+Workspace LlamaLayerWorkspace(const Sizes& s, const ComputeTarget& target) {
+  const NormSizes norm = RmsNormSizes(s, target);
   // The norm's result, then RoPE's five tensors for query, or for key beside the turned query; then
   // attention on all three.
   const uint64_t attention =
@@ -113,7 +144,7 @@ Workspace LlamaLayerWorkspace(const Sizes& s) {
   const uint64_t down_back = kept + 2 * s.hidden + 6 * s.inner + s.down;
   const uint64_t norm_back = kept + norm.backward + s.gradients;
   const uint64_t attention_back =
-      norm.kept + s.hidden + 5 * s.query + 4 * s.key + 2 * s.attention_scratch + s.gradients;
+      norm.kept + s.hidden + 5 * s.query + 4 * s.key + s.attention_back_scratch + s.gradients;
   const uint64_t rope_back = norm.kept + 2 * s.hidden + 6 * s.query + 3 * s.key + s.gradients;
   return {
       forward + s.small + s.forward_scratch,
@@ -121,9 +152,16 @@ Workspace LlamaLayerWorkspace(const Sizes& s) {
 }
 
 Workspace HeadWorkspace(const ModelConfig& config, const BatchShape& batch, Precision precision,
-                        const Sizes& s) {
+                        const ComputeTarget& target, const Sizes& s) {
   const bool rms = config.architecture == Architecture::kLlama;
-  const NormSizes norm = rms ? RmsNormSizes(s) : NormSizes{s.hidden, s.hidden, s.hidden};
+  const NormSizes norm = rms ? RmsNormSizes(s, target) : NormSizes{s.hidden, s.hidden, s.hidden};
+  if (target.gpu) {
+    // Logits in the compute type; their gradient replaces them.
+    const uint64_t chunk =
+        LossChunkRows(config, batch, target) * config.vocabulary * WeightBytes(precision);
+    const uint64_t forward = norm.forward + chunk + s.small;
+    return {forward, 2 * s.hidden + std::max(chunk, 2 * s.hidden) + s.small};
+  }
   // Logits and log probabilities of a chunk, in fp32.
   const uint64_t logits = LossChunkRows(config, batch) * config.vocabulary * sizeof(float);
   // In bf16, beside the logits' gradient, a slice of the output matrix's.
@@ -140,18 +178,19 @@ Workspace HeadWorkspace(const ModelConfig& config, const BatchShape& batch, Prec
 }  // namespace
 
 Workspace BlockWorkspace(const ModelConfig& config, const BatchShape& batch, Precision precision,
-                         uint32_t threads, BlockKind kind, uint64_t parameters) {
-  const Sizes s = MakeSizes(config, batch, precision, threads, parameters);
+                         const ComputeTarget& target, BlockKind kind, uint64_t parameters) {
+  const Sizes s = MakeSizes(config, batch, precision, target, parameters);
   switch (kind) {
     case BlockKind::kEmbedding:
-      return {0, 0};  // loops over the caller's bytes
+      // Loops over the caller's bytes; on a GPU the tokens are brought there.
+      return target.gpu ? Workspace{s.small, s.small} : Workspace{0, 0};
     case BlockKind::kLayer:
       return config.architecture == Architecture::kGpt2 ? Gpt2LayerWorkspace(s)
-                                                        : LlamaLayerWorkspace(s);
+                                                        : LlamaLayerWorkspace(s, target);
     case BlockKind::kHead:
       break;
   }
-  return HeadWorkspace(config, batch, precision, s);
+  return HeadWorkspace(config, batch, precision, target, s);
 }
 
 double BlockForwardFlops(const ModelConfig& config, const BatchShape& batch, BlockKind kind) {
@@ -178,9 +217,12 @@ double BlockForwardFlops(const ModelConfig& config, const BatchShape& batch, Blo
 }
 
 uint64_t ComputeFixedBytes(const ModelConfig& config, const BatchShape& batch,
-                           Precision precision) {
-  if (config.architecture != Architecture::kLlama) return 0;
-  return uint64_t{2} * batch.sequence_length * config.head_dim * WeightBytes(precision);
+                           Precision precision, const ComputeTarget& target) {
+  uint64_t bytes = target.gpu ? kGpuBlasBytes : 0;
+  if (config.architecture == Architecture::kLlama) {
+    bytes += uint64_t{2} * batch.sequence_length * config.head_dim * WeightBytes(precision);
+  }
+  return bytes;
 }
 
 }  // namespace marea

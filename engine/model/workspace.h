@@ -19,15 +19,16 @@ struct Workspace {
   uint64_t backward_bytes;
 };
 
-// `threads`: of the compute library, each with scratch of its own. `parameters`: of the block's
-// groups (torch hands over a layer's gradients all at once).
+// The compute library's threads have scratch of their own. `parameters`: of the block's groups
+// (torch hands over a layer's gradients all at once).
 Workspace BlockWorkspace(const ModelConfig& config, const BatchShape& batch, Precision precision,
-                         uint32_t threads, BlockKind kind, uint64_t parameters);
+                         const ComputeTarget& target, BlockKind kind, uint64_t parameters);
 
 // Multiply-adds count as two. Attention counts half of the score matrix, since it is causal.
 double BlockForwardFlops(const ModelConfig& config, const BatchShape& batch, BlockKind kind);
 
-// RoPE's cosines and sines.
-uint64_t ComputeFixedBytes(const ModelConfig& config, const BatchShape& batch, Precision precision);
+// RoPE's cosines and sines; on a GPU what cuBLAS keeps.
+uint64_t ComputeFixedBytes(const ModelConfig& config, const BatchShape& batch, Precision precision,
+                           const ComputeTarget& target);
 
 }  // namespace marea

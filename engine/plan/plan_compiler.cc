@@ -52,8 +52,13 @@ class Compiler : ShardFlow {
     context.group = group;
     for (uint32_t chunk = 0; chunk < Chunks(group); ++chunk) {
       context.chunk = chunk;
+      const bool changes = update && !model_.groups[group].frozen;
+      if (changes && UpdatesOnGpu(spec_, group)) {
+        EmitGpuUpdate(group, chunk, context, ChunkOf(slot, group, chunk, element_bytes));
+        continue;
+      }
       std::optional<Piece> updated;
-      if (update && !model_.groups[group].frozen) updated = EmitUpdate(group, chunk, context);
+      if (changes) updated = EmitUpdate(group, chunk, context);
       if (resident) continue;
       const Piece source = updated ? *updated
                                    : FetchToRam(HomeChunk(group, ShardKind::kWeight, chunk),
@@ -92,6 +97,34 @@ class Compiler : ShardFlow {
     context.when = When::kIfUpdate;
     for (const auto& [home, staged] : changed) ReturnFromRam(home, staged, context);
     return changed.front().second;
+  }
+
+  // The same on the GPU: `weight` is where forward finds the weights, and there they are updated.
+  void EmitGpuUpdate(uint32_t group, uint32_t chunk, Op context, const Piece& weight) {
+    Op update = context;
+    update.kind = OpKind::kUpdate;
+    update.lane = Lane::kCompute;
+    update.when = When::kIfUpdate;
+    const uint32_t batch = builder_.NewBatch();
+    std::vector<std::pair<Piece, Piece>> changed;
+    for (const ShardKind kind : kPersistentKinds) {
+      if (!HasShard(spec_, group, kind)) continue;
+      const Piece home = HomeChunk(group, kind, chunk);
+      const bool in_place = builder_.buffer(home.buffer).space == Space::kVram;
+      Piece value = home;
+      if (!in_place) {
+        context.when = kind == ShardKind::kWeight ? When::kAlways : When::kIfUpdate;
+        value = kind == ShardKind::kWeight ? weight : OptimizerValueFor(home, batch);
+        FetchToVram(home, value, context);
+      }
+      const bool read_only = kind == ShardKind::kGradient;
+      update.accesses.push_back(read_only ? ReadOf(value) : ReadWriteOf(value));
+      if (!in_place && !read_only) changed.emplace_back(home, value);
+    }
+    update.accesses.push_back(ReadOf(builder_.Whole(coefficient_)));
+    builder_.Emit(std::move(update));
+    context.when = When::kIfUpdate;
+    for (const auto& [home, value] : changed) ReturnFromVram(home, value, context);
   }
 
   // ---- Waves ------------------------------------------------------------------------------------

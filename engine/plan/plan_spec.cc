@@ -62,10 +62,20 @@ RingMinimum MinimumRings(const PlanSpec& spec) {
     minimum.weight_bytes = std::max(minimum.weight_bytes, weights);
     minimum.accumulator_bytes = std::max(minimum.accumulator_bytes, accumulators);
   }
-  // All kinds of one chunk are in RAM together for its update.
+  // All kinds of one chunk are in RAM together for its update, or in VRAM all but the weight, which
+  // has its slot.
   uint64_t chunk = 0;
   for (const ShardKind kind : kPersistentKinds) chunk += ElementBytes(spec, kind);
   minimum.staging_bytes = chunk * spec.chunk_elements;
+  for (uint32_t group = 0; group < model.groups.size(); ++group) {
+    if (!UpdatesOnGpu(spec, group) || model.groups[group].frozen) continue;
+    uint64_t paged = 0;
+    for (const ShardKind kind : kPersistentKinds) {
+      if (kind == ShardKind::kWeight || placement.home(group, kind) == Tier::kVram) continue;
+      paged += ElementBytes(spec, kind);
+    }
+    minimum.optimizer_bytes = std::max(minimum.optimizer_bytes, paged * spec.chunk_elements);
+  }
   // A wave's inputs and outputs of one block; the inputs may lie in the middle.
   if (placement.activation == Tier::kRam) {
     minimum.activation_bytes =

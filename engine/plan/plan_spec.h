@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "engine/model/model_shape.h"
 #include "swap/placement.h"
@@ -22,6 +23,9 @@ struct PlanSpec {
   uint64_t accumulator_ring_bytes = 0;  // VRAM: gradient sums and held gradients on their way out
   uint64_t staging_ring_bytes = 0;      // RAM: chunks between NVMe, the optimizer and VRAM
   uint64_t activation_ring_bytes = 0;   // VRAM: block inputs, where their home is RAM
+  uint64_t optimizer_ring_bytes = 0;    // VRAM: states on their way through the GPU's optimizer
+  // By group: does the GPU run its optimizer? Empty: the CPU runs all of them.
+  std::vector<bool> gpu_update;
   // How many transfers of an NVMe lane may be in flight.
   uint32_t nvme_depth = 8;
 };
@@ -33,6 +37,10 @@ inline uint32_t WaveCount(const PlanSpec& spec) {
 // Bytes of an element of this kind: 0 where a run of this precision has no such shard.
 uint64_t ElementBytes(const PlanSpec& spec, ShardKind kind);
 
+inline bool UpdatesOnGpu(const PlanSpec& spec, uint32_t group) {
+  return !spec.gpu_update.empty() && spec.gpu_update[group];
+}
+
 // Does this group have such a shard? A frozen group has a weight and nothing else.
 bool HasShard(const PlanSpec& spec, uint32_t group, ShardKind kind);
 
@@ -42,6 +50,7 @@ struct RingMinimum {
   uint64_t accumulator_bytes;
   uint64_t staging_bytes;
   uint64_t activation_bytes;
+  uint64_t optimizer_bytes;
 };
 RingMinimum MinimumRings(const PlanSpec& spec);
 

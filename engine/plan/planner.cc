@@ -80,6 +80,10 @@ class Planner {
     spec.micro_count = request_.micro_count;
     spec.wave_size = wave;
     spec.placement.activation = activation;
+    if (request_.vram_kind == VramKind::kDevice) {
+      spec.gpu_update.assign(model_.groups.size(),
+                             request_.optimizer_device == OptimizerDevice::kGpu);
+    }
     MAREA_RETURN_IF_ERROR(FillTiers(Limits(), request_.weight_home, request_.state_home, spec));
     MAREA_ASSIGN_OR_RETURN(run.plan, CompileStepPlan(spec));
     MAREA_RETURN_IF_ERROR(CheckPlan(run.plan, spec.micro_count)
@@ -96,6 +100,9 @@ class Planner {
     limits.ram_bytes = request_.ram_bytes;
     limits.ram_fixed_bytes = request_.ram_fixed_bytes;
     limits.workspace_bytes = workspace_bytes_;
+    limits.vram_fixed_bytes = request_.vram_fixed_bytes;
+    limits.whole_groups_in_vram = request_.vram_kind == VramKind::kDevice &&
+                                  request_.optimizer_device != OptimizerDevice::kCpu;
     limits.nvme_bytes = request_.nvme_bytes;
     limits.slots = request_.slots;
     limits.chunk_elements_max =
@@ -114,7 +121,8 @@ class Planner {
           buffer.bytes;
     }
     const auto& space = run.plan.space_bytes;
-    run.vram_peak_bytes = space[static_cast<int>(Space::kVram)] + workspace_bytes_;
+    run.vram_peak_bytes =
+        request_.vram_fixed_bytes + space[static_cast<int>(Space::kVram)] + workspace_bytes_;
     run.ram_peak_bytes = request_.ram_fixed_bytes + space[static_cast<int>(Space::kRam)];
     if (request_.vram_kind == VramKind::kInsideRam) run.ram_peak_bytes += run.vram_peak_bytes;
     if (!run.chunks.entries.empty()) {

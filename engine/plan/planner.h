@@ -25,6 +25,9 @@ namespace marea {
 // Where VRAM is: memory of its own, or (CPU) an arena that counts against --ram as well.
 enum class VramKind : uint8_t { kDevice, kInsideRam };
 
+// Which device runs the optimizer. kAuto: the GPU for groups that rest in VRAM whole, else the CPU.
+enum class OptimizerDevice : uint8_t { kAuto, kCpu, kGpu };
+
 struct PlanRequest {
   const ModelShape* model = nullptr;
   Precision precision = Precision::kBf16;
@@ -34,7 +37,9 @@ struct PlanRequest {
   std::optional<Tier> weight_home;    // offload_param
   std::optional<Tier> state_home;     // offload_optimizer: master_low and both moments
   VramKind vram_kind = VramKind::kInsideRam;
+  OptimizerDevice optimizer_device = OptimizerDevice::kAuto;
   uint64_t vram_bytes = 0;       // --vram
+  uint64_t vram_fixed_bytes = 0;  // of that, what the driver and libraries take
   uint64_t ram_bytes = 0;        // --ram, the whole process
   uint64_t ram_fixed_bytes = 0;  // of that, what libraries, threads and data take
   uint64_t nvme_bytes = 0;       // all paths together; 0: no NVMe
@@ -51,7 +56,7 @@ struct PlannedRun {
   ChunkTable chunks;  // of the shards on NVMe
   TierKindBytes homes{};
   uint64_t workspace_bytes = 0;  // temporaries of the compute library, at most
-  uint64_t vram_peak_bytes = 0;  // predicted: arena and workspace
+  uint64_t vram_peak_bytes = 0;  // predicted: arena, workspace and vram_fixed_bytes
   uint64_t ram_peak_bytes = 0;   // predicted: the whole process
   uint64_t nvme_peak_bytes = 0;  // predicted: files, all slots
 };

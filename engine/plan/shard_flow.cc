@@ -16,6 +16,7 @@ void ShardFlow::MakeHomes() {
   weight_ring_ = builder_.AddRing("weights", Space::kVram, spec_.weight_ring_bytes);
   accumulator_ring_ = builder_.AddRing("accumulators", Space::kVram, spec_.accumulator_ring_bytes);
   activation_ring_ = builder_.AddRing("activations", Space::kVram, spec_.activation_ring_bytes);
+  optimizer_ring_ = builder_.AddRing("optimizer", Space::kVram, spec_.optimizer_ring_bytes);
   staging_ring_ = builder_.AddRing("staging", Space::kRam, spec_.staging_ring_bytes);
   for (uint32_t group = 0; group < model_.groups.size(); ++group) {
     for (const ShardKind kind : kPersistentKinds) {
@@ -100,6 +101,24 @@ void ShardFlow::ReturnFromRam(const Piece& home, const Piece& staged, const Op& 
   if (space == Space::kRam) return;
   builder_.EmitTransfer(space == Space::kFile ? OpKind::kWrite : OpKind::kCopyIn, context, staged,
                         home);
+}
+
+void ShardFlow::FetchToVram(const Piece& home, const Piece& target, const Op& context) {
+  const Piece source = FetchToRam(home, context, builder_.NewBatch());
+  builder_.EmitTransfer(OpKind::kCopyIn, context, source, target);
+}
+
+void ShardFlow::ReturnFromVram(const Piece& home, const Piece& value, const Op& context) {
+  const bool file = builder_.buffer(home.buffer).space == Space::kFile;
+  const Piece in_ram = file ? StagingFor(home, builder_.NewBatch()) : home;
+  builder_.EmitTransfer(OpKind::kCopyOut, context, value, in_ram);
+  if (file) builder_.EmitTransfer(OpKind::kWrite, context, in_ram, home);
+}
+
+Piece ShardFlow::OptimizerValueFor(const Piece& home, uint32_t batch) {
+  Content content = builder_.buffer(home.buffer).content;
+  content.first_byte += home.offset;
+  return builder_.Whole(builder_.Value(optimizer_ring_, home.bytes, content, batch));
 }
 
 Piece ShardFlow::NewActivation(uint32_t block, uint32_t i, uint32_t batch) {

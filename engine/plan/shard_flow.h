@@ -32,6 +32,11 @@ class ShardFlow {
   Piece FetchToRam(const Piece& home, const Op& context, uint32_t batch);
   // The way back from RAM; nothing to do where the bytes are at home already.
   void ReturnFromRam(const Piece& home, const Piece& staged, const Op& context);
+  // The same for the GPU: in place where the home is VRAM, else in `target`.
+  void FetchToVram(const Piece& home, const Piece& target, const Op& context);
+  void ReturnFromVram(const Piece& home, const Piece& value, const Op& context);
+  // A place in the optimizer's ring for a chunk whose home is elsewhere.
+  Piece OptimizerValueFor(const Piece& home, uint32_t batch);
   // Where the input of `block` is written, for the i-th micro-batch of a wave.
   Piece NewActivation(uint32_t block, uint32_t i, uint32_t batch);
   // The kept input, back in VRAM for the recompute.
@@ -47,6 +52,7 @@ class ShardFlow {
   const ModelShape& model_;
   PlanBuilder builder_;
   uint32_t weight_ring_ = 0, accumulator_ring_ = 0, activation_ring_ = 0, staging_ring_ = 0;
+  uint32_t optimizer_ring_ = 0;
   std::map<std::pair<uint32_t, ShardKind>, uint32_t> homes_;
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> partials_;  // by group and use
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> use_;       // which use of the group, by block

@@ -28,11 +28,14 @@ class Filler {
     FixHomes();
     MAREA_RETURN_IF_ERROR(CheckFixedHomes());
     GrowVramRings();
-    Fill(Tier::kVram, {ShardKind::kWeight, ShardKind::kGradient});
+    if (limits_.whole_groups_in_vram && !weight_home_ && !state_home_) FillWithWholeGroups();
+    // The CPU's optimizer works in RAM: there, VRAM of its own only saves what would go to NVMe.
+    if (limits_.vram_inside_ram) Fill(Tier::kVram, {ShardKind::kWeight, ShardKind::kGradient});
     GrowStaging();
     Fill(Tier::kRam, {ShardKind::kWeight, ShardKind::kGradient, ShardKind::kMasterLow,
                       ShardKind::kMoment1, ShardKind::kMoment2});
-    Fill(Tier::kVram, {ShardKind::kMasterLow, ShardKind::kMoment1, ShardKind::kMoment2});
+    Fill(Tier::kVram, {ShardKind::kWeight, ShardKind::kGradient, ShardKind::kMasterLow,
+                       ShardKind::kMoment1, ShardKind::kMoment2});
     SettleRings();
     return CheckNvme();
   }
@@ -77,18 +80,24 @@ class Filler {
     spec_.weight_ring_bytes = least.weight_bytes;
     spec_.accumulator_ring_bytes = least.accumulator_bytes;
     spec_.activation_ring_bytes = least.activation_bytes;
+    spec_.optimizer_ring_bytes = least.optimizer_bytes;
     const uint64_t needed =
-        least.weight_bytes + least.accumulator_bytes + activations + limits_.workspace_bytes;
+        least.weight_bytes + least.accumulator_bytes + least.optimizer_bytes + activations +
+        limits_.workspace_bytes + limits_.vram_fixed_bytes;
     vram_used_ = needed;
     ram_used_ = limits_.ram_fixed_bytes + (limits_.vram_inside_ram ? needed : 0);
     if (needed <= limits_.vram_bytes) return Status::Ok();
     return Status::DoesNotFit(fmt::format(
         "--vram {} is too small: this model needs at least {} (weights of the largest block {}, "
-        "its gradient sums {}, activations {}, workspace {}); pass --vram {} or lower the "
+        "its gradient sums {}, activations {}, workspace {}{}); pass --vram {} or lower the "
         "micro-batch or --sequence-length",
         FormatBytes(limits_.vram_bytes), FormatBytes(needed), FormatBytes(least.weight_bytes),
         FormatBytes(least.accumulator_bytes), FormatBytes(activations),
-        FormatBytes(limits_.workspace_bytes), UpToMiB(needed)));
+        FormatBytes(limits_.workspace_bytes),
+        limits_.vram_fixed_bytes > 0
+            ? fmt::format(", driver and libraries {}", FormatBytes(limits_.vram_fixed_bytes))
+            : std::string(),
+        UpToMiB(needed)));
   }
 
   static std::string UpToMiB(uint64_t bytes) {
@@ -193,6 +202,12 @@ class Filler {
         spec_.weight_ring_bytes += layer_weights;
       }
     }
+    // Three chunks more: one fetched, one updated, one on its way home.
+    for (int slot = 0; slot < 3; ++slot) {
+      if (least.optimizer_bytes > 0 && Take(Tier::kVram, least.optimizer_bytes)) {
+        spec_.optimizer_ring_bytes += least.optimizer_bytes;
+      }
+    }
     if (Take(Tier::kVram, least.accumulator_bytes / 2 / kPageBytes * kPageBytes)) {
       spec_.accumulator_ring_bytes += least.accumulator_bytes / 2 / kPageBytes * kPageBytes;
     }
@@ -216,6 +231,32 @@ class Filler {
       spec_.staging_ring_bytes = wanted;
       return;
     }
+  }
+
+  // Spreads groups that rest in VRAM with all their kinds evenly over the model; the GPU updates
+  // them without a byte over the bus.
+  void FillWithWholeGroups() {
+    uint64_t wanted = 0;
+    for (uint32_t group = 0; group < model_.groups.size(); ++group) wanted += AllBytes(group);
+    const double share =
+        std::min(1.0, static_cast<double>(Free(Tier::kVram)) / static_cast<double>(wanted));
+    spec_.gpu_update.resize(model_.groups.size(), false);
+    double owed = 0;
+    for (uint32_t group = 0; group < model_.groups.size(); ++group) {
+      const uint64_t bytes = AllBytes(group);
+      owed += share * static_cast<double>(bytes);
+      if (owed < 0.999 * static_cast<double>(bytes) || !Take(Tier::kVram, bytes)) continue;
+      owed -= static_cast<double>(bytes);
+      spec_.gpu_update[group] = true;
+      for (const ShardKind kind : kPersistentKinds) {
+        spec_.placement.home(group, kind) = Tier::kVram;
+      }
+    }
+  }
+  uint64_t AllBytes(uint32_t group) const {
+    uint64_t bytes = 0;
+    for (const ShardKind kind : kPersistentKinds) bytes += GroupBytes(group, kind);
+    return bytes;
   }
 
   // Gives homes in `tier` to the kinds in order of value. A kind that does not fit whole is spread
@@ -246,15 +287,17 @@ class Filler {
   void SettleRings() {
     const RingMinimum least = MinimumRings(spec_);
     if (least.weight_bytes == 0) spec_.weight_ring_bytes = 0;
+    if (least.optimizer_bytes == 0) spec_.optimizer_ring_bytes = 0;
     if (!AnyStaged()) spec_.staging_ring_bytes = 0;
   }
 
   bool AnyStaged() const {
     for (uint32_t group = 0; group < model_.groups.size(); ++group) {
       for (const ShardKind kind : kPersistentKinds) {
-        if (HasShard(spec_, group, kind) && spec_.placement.home(group, kind) != Tier::kRam) {
-          return true;
-        }
+        if (!HasShard(spec_, group, kind)) continue;
+        const Tier home = spec_.placement.home(group, kind);
+        if (home == Tier::kNvme) return true;
+        if (home == Tier::kVram && !UpdatesOnGpu(spec_, group)) return true;
       }
     }
     return spec_.placement.partial == Tier::kNvme;

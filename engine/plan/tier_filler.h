@@ -17,7 +17,10 @@ struct TierLimits {
   bool vram_inside_ram = false;  // then VRAM counts against ram_bytes too
   uint64_t ram_bytes = 0;
   uint64_t ram_fixed_bytes = 0;
-  uint64_t workspace_bytes = 0;  // of VRAM
+  uint64_t workspace_bytes = 0;   // of VRAM
+  uint64_t vram_fixed_bytes = 0;  // of VRAM
+  // Put groups into VRAM whole, with all their states, where the GPU updates them in place.
+  bool whole_groups_in_vram = false;
   uint64_t nvme_bytes = 0;       // 0: no NVMe
   uint32_t slots = 2;
   uint64_t chunk_elements_min = 0;

@@ -100,6 +100,12 @@ std::string ToJson(const RunSummary& summary) {
   json["io_mode"] = summary.io_mode;
   json["io_mode_reason"] = summary.io_mode_reason;
   json["io_mode_remedy"] = summary.io_mode_remedy;
+  if (summary.workspace) {
+    json["workspace"] = {{"predicted_bytes", summary.workspace->predicted_bytes},
+                         {"peak_bytes", summary.workspace->peak_bytes},
+                         {"reserved_bytes", summary.workspace->reserved_bytes},
+                         {"retry_count", summary.workspace->retry_count}};
+  }
   json["lanes"] = LanesJson(summary.lanes);
   json["stall_seconds"] = StallJson(summary.stall_seconds);
   json["wave_size"] = summary.wave_size;

@@ -20,6 +20,14 @@ struct TierUse {
   uint64_t peak_bytes = 0;  // measured
 };
 
+// Torch's temporaries on a GPU.
+struct WorkspaceUse {
+  uint64_t predicted_bytes = 0;  // by formula, with its margin
+  uint64_t peak_bytes = 0;       // the most in use at once
+  uint64_t reserved_bytes = 0;   // what torch took from the driver
+  uint64_t retry_count = 0;      // times it ran short and had to give back
+};
+
 struct RunSummary {
   std::string model;      // as the user named it
   std::string device;     // "cpu" or the GPU's name
@@ -39,7 +47,8 @@ struct RunSummary {
   std::string bound_by;  // the lane that the compute lane waited for most, or "compute"
   std::string io_mode;   // "none" where nothing is on NVMe
   std::string io_mode_reason, io_mode_remedy;
-  SwapSnapshot lanes{};  // totals over all steps
+  std::optional<WorkspaceUse> workspace;  // on a GPU
+  SwapSnapshot lanes{};                   // totals over all steps
   StallSeconds stall_seconds{};
   uint32_t wave_size = 0;
   uint32_t micro_count = 0;

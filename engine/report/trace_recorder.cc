@@ -50,8 +50,8 @@ TraceRecorder::Event* TraceRecorder::Find(uint32_t op_index, uint64_t turn) {
   return &events_[(turn - first_turn_) * plan_.ops.size() + op_index];
 }
 
-void TraceRecorder::OnIssue(uint32_t op_index, uint64_t turn, double seconds, bool ran) {
-  Event* event = ran ? Find(op_index, turn) : nullptr;
+void TraceRecorder::OnBegin(uint32_t op_index, uint64_t turn, double seconds) {
+  Event* event = Find(op_index, turn);
   if (event != nullptr) event->begin = seconds;
 }
 
@@ -60,7 +60,7 @@ void TraceRecorder::OnComplete(uint32_t op_index, uint64_t turn, double seconds)
   if (event != nullptr) event->end = seconds;
 }
 
-// A lane issues in order, so its spans come sorted by begin; each goes to the first row that is
+// Ops of a lane begin in order, so its spans come sorted by begin; each goes to the first row that is
 // free by then. The number of rows is the most that were in flight at once.
 std::vector<TraceRecorder::Row> TraceRecorder::RowsOf(Lane lane) const {
   std::vector<Row> rows;

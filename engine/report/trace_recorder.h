@@ -27,10 +27,10 @@ class TraceRecorder : public ExecutorObserver {
   // `plan` outlives the recorder.
   explicit TraceRecorder(const StepPlan& plan, const TraceOptions& options = {});
 
-  void OnIssue(uint32_t op_index, uint64_t turn, double seconds, bool ran) override;
+  void OnBegin(uint32_t op_index, uint64_t turn, double seconds) override;
   void OnComplete(uint32_t op_index, uint64_t turn, double seconds) override;
 
-  // Times are in microseconds since the first recorded op was issued. Ops that were skipped, or not
+  // Times are in microseconds since the first recorded op began. Ops that were skipped, or not
   // complete, are left out.
   std::string ToJson() const;
   // Io names the path; what was there before stays on failure. Blocks.
@@ -38,7 +38,7 @@ class TraceRecorder : public ExecutorObserver {
 
  private:
   struct Event {
-    double begin = -1;  // < 0: not issued
+    double begin = -1;  // < 0: did not begin
     double end = -1;    // < 0: not complete
   };
   struct Span {

@@ -13,7 +13,8 @@ namespace marea {
 namespace {
 
 constexpr double kRamShare = 0.8;
-constexpr double kVramShareOfRam = 0.5;  // on the CPU, where VRAM is a part of RAM
+constexpr double kCpuVramShare = 0.5;  // of RAM, of which it is a part
+constexpr double kGpuVramShare = 0.9;  // of what is free
 constexpr double kNvmeShare = 0.9;
 
 uint64_t ShareOf(double share, uint64_t bytes) {
@@ -84,9 +85,27 @@ Status AddNvme(const NamedPath& named, ResolvedBudgets& resolved) {
   return Status::Ok();
 }
 
+Status ResolveVram(const RunOptions& options, const std::optional<GpuFacts>& gpu,
+                   Budgets& budgets) {
+  const SizeLimit limit = options.vram.value_or(SizeLimit{});
+  if (!gpu) {
+    budgets.vram_bytes =
+        Apply(limit, budgets.ram_bytes, ShareOf(kCpuVramShare, budgets.ram_bytes));
+    return Status::Ok();
+  }
+  budgets.vram_bytes = Apply(limit, gpu->total_bytes, ShareOf(kGpuVramShare, gpu->free_bytes));
+  if (budgets.vram_bytes <= gpu->free_bytes) return Status::Ok();
+  return Status::DoesNotFit(fmt::format(
+      "--vram {} is more than the {} that are free of the {} of GPU {} ({}); pass --vram {}MiB, or "
+      "end what holds the rest (nvidia-smi shows it)",
+      FormatBytes(budgets.vram_bytes), FormatBytes(gpu->free_bytes), FormatBytes(gpu->total_bytes),
+      gpu->index, gpu->name, ShareOf(kGpuVramShare, gpu->free_bytes) / kMiB));
+}
+
 }  // namespace
 
-Result<ResolvedBudgets> ResolveBudgets(const RunOptions& options, const TrainingConfig& config) {
+Result<ResolvedBudgets> ResolveBudgets(const RunOptions& options, const TrainingConfig& config,
+                                       const std::optional<GpuFacts>& gpu) {
   ResolvedBudgets resolved;
   MAREA_ASSIGN_OR_RETURN(const MemoryLimits memory, ReadMemoryLimits());
   const uint64_t machine = std::min(memory.total_bytes, memory.cgroup_bytes);
@@ -104,8 +123,7 @@ Result<ResolvedBudgets> ResolveBudgets(const RunOptions& options, const Training
         fmt::format("--ram {} is more than the {} that the system calls available now",
                     FormatBytes(budgets.ram_bytes), FormatBytes(memory.available_bytes)));
   }
-  budgets.vram_bytes = Apply(options.vram.value_or(SizeLimit{}), budgets.ram_bytes,
-                             ShareOf(kVramShareOfRam, budgets.ram_bytes));
+  MAREA_RETURN_IF_ERROR(ResolveVram(options, gpu, budgets));
   for (const NamedPath& path : NvmePaths(options, config)) {
     MAREA_RETURN_IF_ERROR(AddNvme(path, resolved));
   }

@@ -1,12 +1,14 @@
 // The budgets of a run: what the flags say, within what the machine has.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/config/training_config.h"
 #include "engine/train/run_options.h"
 #include "io/status.h"
+#include "swap/gpu_probe.h"
 #include "swap/store_layout.h"
 
 namespace marea {
@@ -23,10 +25,11 @@ struct ResolvedBudgets {
   std::vector<std::string> warnings;
 };
 
-// Without flags: 80% of the smaller of cgroup limit and RAM; on the CPU half of that is the
-// stand-in for VRAM; no NVMe beyond what the config names. A cgroup limit caps --ram. Checks every
+// Without flags: 80% of the smaller of cgroup limit and RAM, 90% of the GPU's free memory (on the
+// CPU half of RAM is the stand-in for VRAM), no NVMe beyond what the config names. A cgroup limit caps --ram. Checks every
 // NVMe path (nvme_directory.h). InvalidArgument for a path that cannot serve; DoesNotFit for one
 // that is full.
-Result<ResolvedBudgets> ResolveBudgets(const RunOptions& options, const TrainingConfig& config);
+Result<ResolvedBudgets> ResolveBudgets(const RunOptions& options, const TrainingConfig& config,
+                                       const std::optional<GpuFacts>& gpu);
 
 }  // namespace marea

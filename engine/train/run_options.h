@@ -7,9 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "engine/plan/planner.h"
+
 namespace marea {
 
-enum class Device : uint8_t { kAuto, kCpu, kCuda };
+enum class DeviceChoice : uint8_t { kAuto, kCpu, kCuda };
 
 // A budget as given: bytes, or a share of what there is.
 struct SizeLimit {
@@ -34,7 +36,8 @@ struct RunOptions {
   std::optional<double> learning_rate;
   std::optional<std::string> eval_data_path;
   std::optional<uint64_t> eval_every;
-  Device device = Device::kAuto;
+  DeviceChoice device = DeviceChoice::kAuto;
+  OptimizerDevice optimizer_device = OptimizerDevice::kAuto;
   std::optional<SizeLimit> vram;
   std::optional<SizeLimit> ram;
   std::vector<NvmePath> nvme;

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <chrono>
 
+#include "engine/model/torch_cuda.h"
 #include "io/units.h"
+#include "swap/cpu_device.h"
+#include "swap/cuda_device.h"
 
 namespace marea {
 namespace {
@@ -24,6 +27,7 @@ double SteadySeconds() {
 Result<std::unique_ptr<RunResources>> RunResources::Create(
     const RunSetup& setup, const std::function<void(uint64_t, uint64_t)>& progress) {
   std::unique_ptr<RunResources> resources(new RunResources(setup));
+  MAREA_RETURN_IF_ERROR(resources->OpenDevice());
   MAREA_RETURN_IF_ERROR(resources->AllocateArenas());
   MAREA_RETURN_IF_ERROR(resources->OpenTier(progress));
   MAREA_RETURN_IF_ERROR(resources->MakeRunners());
@@ -34,21 +38,38 @@ RunResources::~RunResources() {
   (void)Shutdown();
 }
 
+Status RunResources::OpenDevice() {
+  const StepPlan& plan = setup_.planned.plan;
+  const uint64_t vram_bytes = plan.space_bytes[static_cast<int>(Space::kVram)];
+  if (setup_.gpu) {
+    // Torch's share first: the arena is the larger, and its refusal names the figures.
+    MAREA_RETURN_IF_ERROR(ReserveTorchMemory(setup_.gpu->index, setup_.planned.workspace_bytes));
+    CudaDeviceOptions options;
+    options.gpu = setup_.gpu->index;
+    options.vram_bytes = vram_bytes;
+    options.compute_stream = TorchComputeStream(setup_.gpu->index);
+    MAREA_ASSIGN_OR_RETURN(device_, MakeCudaDevice(plan, options));
+  } else {
+    MAREA_ASSIGN_OR_RETURN(device_, CpuDevice::Create(vram_bytes));
+  }
+  bases_[static_cast<int>(Space::kVram)] = device_->vram().data();
+  warnings_.insert(warnings_.end(), device_->warnings().begin(), device_->warnings().end());
+  return Status::Ok();
+}
+
 Status RunResources::AllocateArenas() {
   const auto& space_bytes = setup_.planned.plan.space_bytes;
   const auto allocate = [&](Space space, std::optional<PinnedArena>& arena) -> Status {
     ArenaOptions options;
     options.bytes = std::max(kPageBytes, space_bytes[static_cast<int>(space)]);
+    options.registrar = device_->registrar();
     MAREA_ASSIGN_OR_RETURN(arena, PinnedArena::Create(options));
     bases_[static_cast<int>(space)] = arena->bytes().data();
     warnings_.insert(warnings_.end(), arena->warnings().begin(), arena->warnings().end());
     return Status::Ok();
   };
-  MAREA_RETURN_IF_ERROR(allocate(Space::kVram, vram_));
   MAREA_RETURN_IF_ERROR(allocate(Space::kRam, ram_));
-  scalars_.assign(DivideRoundUp(space_bytes[static_cast<int>(Space::kScalar)], sizeof(double)), 0);
-  bases_[static_cast<int>(Space::kScalar)] = reinterpret_cast<std::byte*>(scalars_.data());
-  return Status::Ok();
+  return allocate(Space::kScalar, scalars_);
 }
 
 Status RunResources::OpenTier(const std::function<void(uint64_t, uint64_t)>& progress) {
@@ -72,18 +93,26 @@ Status RunResources::MakeRunners() {
   const StepPlan& plan = setup_.planned.plan;
   StepRunnerOptions options;
   options.spec = &setup_.planned.spec;
+  options.device = device_.get();
+  if (setup_.gpu) options.gpu = setup_.gpu->index;
   options.batch = setup_.batch;
   options.gradient_clipping = setup_.config.gradient_clipping;
-  options.optimizer_threads = setup_.threads;
+  // On a GPU some cores are for those who feed it; memory bandwidth is used up by fewer anyway.
+  options.optimizer_threads =
+      setup_.gpu ? std::max(1u, setup_.threads - setup_.threads / 4) : setup_.threads;
   options.simd_level = setup_.simd_level;
   MAREA_ASSIGN_OR_RETURN(step_runner_, StepRunner::Create(options));
-  device_copy_ = std::make_unique<MemcpyDeviceCopy>();
   swapper_ = std::make_unique<Swapper>(
-      SwapperParts{plan, setup_.planned.chunks, tier_.get(), *device_copy_, *step_runner_, stats_});
+      SwapperParts{plan, setup_.planned.chunks, tier_.get(), *device_, *step_runner_});
   shards_ = std::make_unique<ShardAccess>(*swapper_, bases_, StagingOf(plan, ram_->bytes()));
   trace_ = std::make_unique<TraceRecorder>(plan);
-  executor_ = std::make_unique<Executor>(plan, *swapper_,
-                                         Executor::Options{bases_, SteadySeconds, trace_.get()});
+  stats_ = std::make_unique<SwapStats>(plan, SteadySeconds);
+  Executor::Options executor;
+  executor.bases = bases_;
+  executor.clock = SteadySeconds;
+  executor.observers = {trace_.get(), stats_.get()};
+  executor.launch_depth = device_->launch_depth();
+  executor_ = std::make_unique<Executor>(plan, *swapper_, executor);
   return Status::Ok();
 }
 
@@ -95,12 +124,12 @@ Status RunResources::Shutdown() {
   executor_.reset();
   shards_.reset();
   if (swapper_) note(swapper_->Shutdown());
-  if (device_copy_) device_copy_->Shutdown();
   if (step_runner_) step_runner_->Shutdown();
+  if (device_) note(device_->Shutdown());
   if (tier_) note(tier_->Shutdown());
   swapper_.reset();
   tier_.reset();
-  for (std::optional<PinnedArena>* arena : {&ram_, &vram_}) {
+  for (std::optional<PinnedArena>* arena : {&ram_, &scalars_}) {
     if (*arena) note((*arena)->Shutdown());
     arena->reset();
   }

@@ -14,10 +14,11 @@
 #include "engine/train/step_runner.h"
 #include "io/pinned_arena.h"
 #include "io/status.h"
+#include "swap/device.h"
 #include "swap/executor.h"
-#include "swap/memcpy_device_copy.h"
 #include "swap/nvme_tier.h"
 #include "swap/shard_access.h"
+#include "swap/swap_stats.h"
 #include "swap/swapper.h"
 
 namespace marea {
@@ -32,7 +33,8 @@ class RunResources {
   Executor& executor() { return *executor_; }
   StepRunner& step_runner() { return *step_runner_; }
   ShardAccess& shards() { return *shards_; }
-  SwapStats& stats() { return stats_; }
+  Device& device() { return *device_; }
+  SwapStats& stats() { return *stats_; }
   TraceRecorder& trace() { return *trace_; }
   const IoModeReport* io_mode() const { return tier_ ? tier_->mode() : nullptr; }
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -43,19 +45,19 @@ class RunResources {
 
  private:
   explicit RunResources(const RunSetup& setup) : setup_(setup) {}
+  Status OpenDevice();
   Status AllocateArenas();
   Status OpenTier(const std::function<void(uint64_t, uint64_t)>& progress);
   Status MakeRunners();
 
   const RunSetup& setup_;
   std::vector<std::string> warnings_;
-  SwapStats stats_;
-  std::optional<PinnedArena> vram_;
+  std::unique_ptr<SwapStats> stats_;
+  std::unique_ptr<Device> device_;
   std::optional<PinnedArena> ram_;
-  std::vector<double> scalars_;
+  std::optional<PinnedArena> scalars_;
   std::array<std::byte*, kSpaceCount> bases_{};
   std::unique_ptr<NvmeTier> tier_;
-  std::unique_ptr<MemcpyDeviceCopy> device_copy_;
   std::unique_ptr<StepRunner> step_runner_;
   std::unique_ptr<Swapper> swapper_;
   std::unique_ptr<ShardAccess> shards_;

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "engine/config/deepspeed_config.h"
+#include "engine/model/torch_cuda.h"
 #include "engine/model/torch_runtime.h"
 #include "io/memory_limits.h"
 #include "io/topology.h"
@@ -19,17 +20,40 @@ constexpr uint32_t kSequenceLengthDefault = 2048;
 // pages touched for the first time, thread stacks, kernels compiled at run time, the allocator's
 // slack.
 constexpr uint64_t kProcessGrowthBytes = 192 * kMiB;
+// The same with CUDA: kernels are brought to the GPU as they are first used, and libraries read
+// for it.
+constexpr uint64_t kGpuProcessGrowthBytes = kGiB;
+// Of VRAM: the context, kernels, cuBLAS, and small segments of torch's allocator.
+constexpr uint64_t kGpuProcessBytes = kGiB;
 
 void Append(std::vector<std::string>& to, const std::vector<std::string>& from) {
   to.insert(to.end(), from.begin(), from.end());
 }
 
-Status ChooseDevice(RunSetup& setup) {
-  if (setup.options.device == Device::kCuda) {
-    return Status::InvalidArgument(
-        "--device cuda: this build of marea computes on the CPU only; use --device cpu");
+// Takes the GPU if it can be used; auto goes on without.
+Status ChooseGpu(RunSetup& setup) {
+  Result<GpuFacts> gpu = ProbeGpu(0);
+  Status status = gpu.status();
+  if (status.ok()) status = LoadTorchCuda();
+  if (status.ok()) {
+    setup.gpu = std::move(gpu).value();
+    return Status::Ok();
   }
-  setup.device = Device::kCpu;
+  if (setup.options.device == DeviceChoice::kCuda) {
+    return Status::InvalidArgument("--device cuda: " + status.message());
+  }
+  // A machine that has a GPU should not be slow without a word.
+  if (HasNvidiaDriver()) setup.notices.push_back("computing on the CPU: " + status.message());
+  return Status::Ok();
+}
+
+Status ChooseDevice(RunSetup& setup) {
+  const DeviceChoice choice = setup.options.device;
+  if (choice != DeviceChoice::kCpu) MAREA_RETURN_IF_ERROR(ChooseGpu(setup));
+  if (!setup.gpu && setup.options.optimizer_device == OptimizerDevice::kGpu) {
+    return Status::InvalidArgument(
+        "--optimizer-device cuda needs a GPU, and this run computes on the CPU");
+  }
   return Status::Ok();
 }
 
@@ -43,7 +67,9 @@ Status StartRuntime(RunSetup& setup) {
     MAREA_ASSIGN_OR_RETURN(const Topology topology, ReadTopology());
     setup.threads = std::max(1u, std::min(topology.core_count, topology.cpu_quota));
   }
-  StartTorchRuntime({.threads = setup.threads, .deterministic = true});
+  // The CPU's kernels are deterministic in any case.
+  StartTorchRuntime({.threads = setup.threads,
+                     .deterministic = !setup.gpu || setup.options.deterministic});
   return Status::Ok();
 }
 
@@ -74,7 +100,8 @@ Status LoadModel(RunSetup& setup) {
       setup.options.sequence_length.value_or(std::min(model.max_positions, kSequenceLengthDefault));
   MAREA_RETURN_IF_ERROR(CheckBatchShape(model, setup.batch));
   setup.model = std::make_unique<ModelShape>(
-      MakeModelShape(model, setup.batch, setup.config.precision, setup.threads));
+      MakeModelShape(model, setup.batch, setup.config.precision,
+                     setup.gpu ? ComputeTarget::Gpu(setup.gpu->sm_count) : setup.threads));
   if (setup.folder.weights_path) {
     MAREA_ASSIGN_OR_RETURN(setup.weights,
                            ModelWeights::Open(*setup.folder.weights_path, *setup.model));
@@ -129,7 +156,7 @@ std::optional<Tier> FixedHome(const OffloadConfig& section) {
 }
 
 Status MakePlan(RunSetup& setup) {
-  MAREA_ASSIGN_OR_RETURN(ResolvedBudgets resolved, ResolveBudgets(setup.options, setup.config));
+  MAREA_ASSIGN_OR_RETURN(ResolvedBudgets resolved, ResolveBudgets(setup.options, setup.config, setup.gpu));
   Append(setup.warnings, resolved.warnings);
   setup.budgets = resolved.budgets;
   setup.store_paths = std::move(resolved.store_paths);
@@ -144,10 +171,13 @@ Status MakePlan(RunSetup& setup) {
   request.wave_size = setup.options.wave_size;
   request.weight_home = FixedHome(setup.config.zero.offload_param);
   request.state_home = FixedHome(setup.config.zero.offload_optimizer);
-  request.vram_kind = VramKind::kInsideRam;
+  request.vram_kind = setup.gpu ? VramKind::kDevice : VramKind::kInsideRam;
+  request.optimizer_device = setup.options.optimizer_device;
+  request.vram_fixed_bytes = setup.gpu ? kGpuProcessBytes : 0;
   request.vram_bytes = setup.budgets.vram_bytes;
   request.ram_bytes = setup.budgets.ram_bytes;
-  request.ram_fixed_bytes = process.resident_bytes + kProcessGrowthBytes + token_bytes;
+  request.ram_fixed_bytes = process.resident_bytes + token_bytes +
+                            (setup.gpu ? kGpuProcessGrowthBytes : kProcessGrowthBytes);
   request.nvme_bytes = setup.budgets.nvme_bytes;
   request.nvme_paths = static_cast<uint32_t>(setup.store_paths.size());
   request.slots = setup.options.slots;

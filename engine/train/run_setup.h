@@ -20,13 +20,14 @@
 #include "engine/train/budgets.h"
 #include "engine/train/run_options.h"
 #include "io/status.h"
+#include "swap/gpu_probe.h"
 #include "swap/store_layout.h"
 
 namespace marea {
 
 struct RunSetup {
   RunOptions options;
-  Device device = Device::kCpu;  // never kAuto
+  std::optional<GpuFacts> gpu;   // none: the CPU computes
   uint32_t threads = 1;          // of the compute library and of the optimizer
   SimdLevel simd_level = DetectSimdLevel();
   ModelFolder folder;

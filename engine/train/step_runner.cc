@@ -5,13 +5,22 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
+#include "engine/model/gpu_ops.h"
+#include "engine/model/torch_cuda.h"
 #include "engine/model/torch_runtime.h"
 
 namespace marea {
 namespace {
 
 constexpr uint32_t kQueueMax = 8;
+
+c10::Device TorchDevice(std::optional<int> gpu) {
+  return gpu ? c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(*gpu))
+             : c10::Device(c10::kCPU);
+}
+
 // How often a wait looks whether the run has failed.
 constexpr std::chrono::milliseconds kPollInterval(50);
 
@@ -46,10 +55,8 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Create(const StepRunnerOptions& 
                          WorkerPool::Create(static_cast<int>(options.optimizer_threads), "adamw"));
   MAREA_ASSIGN_OR_RETURN(runner->blocks_,
                          BlockCompute::Create(*options.spec->model, options.batch,
-                                              options.spec->precision, c10::Device(c10::kCPU)));
-  runner->compute_ = std::make_unique<LaneThread>("compute", kQueueMax);
+                                              options.spec->precision, TorchDevice(options.gpu)));
   runner->optimizer_ = std::make_unique<LaneThread>("optimizer", kQueueMax);
-  runner->compute_->Post([] { EnterComputeThread(); });
   return runner;
 }
 
@@ -68,7 +75,6 @@ StepRunner::~StepRunner() {
 }
 
 void StepRunner::Shutdown() {
-  if (compute_) compute_->Shutdown();
   if (optimizer_) optimizer_->Shutdown();
 }
 
@@ -88,13 +94,22 @@ TurnInputs StepRunner::InputsOf(uint64_t turn) {
 }
 
 void StepRunner::Start(const OpCall& call, Completion done) {
-  const bool optimizer = call.op().lane == Lane::kCpu;
-  (optimizer ? *optimizer_ : *compute_).Post([this, call, optimizer, done = std::move(done)] {
-    done(optimizer ? Optimize(call) : Compute(call));
-  });
+  if (call.op().lane == Lane::kCpu) {
+    optimizer_->Post([this, call, done = std::move(done)] { done(Optimize(call)); });
+  } else {
+    options_.device->Compute(call, [this, call] { return Compute(call); }, std::move(done));
+  }
+}
+
+// Once, on the thread that computes.
+void StepRunner::EnterCompute() {
+  if (std::exchange(entered_, true)) return;
+  EnterComputeThread();
+  if (options_.gpu) EnterComputeStream(*options_.gpu);
 }
 
 Status StepRunner::Compute(const OpCall& call) {
+  EnterCompute();
   switch (call.op().kind) {
     case OpKind::kForward:
       return RunForward(call);
@@ -105,6 +120,8 @@ Status StepRunner::Compute(const OpCall& call) {
       return RunHead(call);
     case OpKind::kReduce:
       return RunReduce(call);
+    case OpKind::kUpdate:
+      return RunUpdateOnGpu(call);
     default:
       return Status::Failed(std::string("no arithmetic for ") + OpKindName(call.op().kind));
   }
@@ -180,6 +197,17 @@ Status StepRunner::RunReduce(const OpCall& call) {
 }
 
 void StepRunner::RunUpdate(const OpCall& call) {
+  AdamWChunk chunk = ChunkOf(call);
+  chunk.gradient_scale = static_cast<float>(*As<double>(call.spans.back()));
+  RunAdamW(*pool_, chunk, InputsOf(call.turn).update, options_.simd_level);
+}
+
+Status StepRunner::RunUpdateOnGpu(const OpCall& call) {
+  return gpu::Update(ChunkOf(call), As<double>(call.spans.back()), InputsOf(call.turn).update,
+                     *options_.gpu);
+}
+
+AdamWChunk StepRunner::ChunkOf(const OpCall& call) const {
   const PlanSpec& spec = *options_.spec;
   AdamWChunk chunk;
   size_t next = 0;
@@ -193,12 +221,11 @@ void StepRunner::RunUpdate(const OpCall& call) {
   chunk.moment1 = As<float>(call.spans[next++]);
   chunk.moment2 = As<float>(call.spans[next++]);
   if (spec.gradient_precision == Precision::kBf16) {
-    chunk.gradient_bf16 = As<uint16_t>(call.spans[next++]);
+    chunk.gradient_bf16 = As<uint16_t>(call.spans[next]);
   } else {
-    chunk.gradient_fp32 = As<float>(call.spans[next++]);
+    chunk.gradient_fp32 = As<float>(call.spans[next]);
   }
-  chunk.gradient_scale = static_cast<float>(*As<double>(call.spans[next]));
-  RunAdamW(*pool_, chunk, InputsOf(call.turn).update, options_.simd_level);
+  return chunk;
 }
 
 // The coefficient of torch.nn.utils.clip_grad_norm_, from sums in a fixed order.

@@ -1,7 +1,8 @@
 // Runs the ops that need arithmetic: compute, optimizer, clipping. The swapper forwards them here.
 //
-// Two lanes of its own: a thread for compute (torch) and one for the optimizer, which spreads over
-// a worker pool. What a turn works on (data, learning rate) is given by turn before it is enqueued.
+// Compute runs on the device's compute lane; the optimizer has a lane of its own, a thread which
+// spreads its work over a pool. What a turn works on (data, learning rate) is given by turn before
+// it is enqueued.
 //
 // Owner: the trainer; outlives the executor. Thread rule: Start from the executor; the other calls
 // from the trainer's thread.
@@ -10,6 +11,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/data/batch_source.h"
@@ -18,6 +20,7 @@
 #include "engine/optim/worker_pool.h"
 #include "engine/plan/plan_spec.h"
 #include "io/mutex.h"
+#include "swap/device.h"
 #include "swap/lane_thread.h"
 #include "swap/op_runner.h"
 
@@ -39,6 +42,8 @@ struct TurnOutcome {
 
 struct StepRunnerOptions {
   const PlanSpec* spec = nullptr;
+  Device* device = nullptr;        // outlives the runner
+  std::optional<int> gpu;          // none: compute on the CPU
   BatchShape batch{};
   double gradient_clipping = 0;  // 0: off
   uint32_t optimizer_threads = 1;
@@ -61,7 +66,7 @@ class StepRunner final : public OpRunner {
   // Blocks until the head of this turn has been computed (its last micro-batch), or give_up.
   void WaitForHead(uint64_t turn, const std::function<bool()>& give_up);
 
-  // Ends both threads. REQUIRES: no op in flight.
+  // Ends the optimizer's thread. REQUIRES: no op in flight.
   void Shutdown();
 
  private:
@@ -69,11 +74,14 @@ class StepRunner final : public OpRunner {
 
   TurnInputs InputsOf(uint64_t turn);
   Status Compute(const OpCall& call);
+  void EnterCompute();
   Status RunForward(const OpCall& call);
   Status RunBackward(const OpCall& call);
   Status RunHead(const OpCall& call);
   Status RunReduce(const OpCall& call);
   Status Optimize(const OpCall& call);
+  AdamWChunk ChunkOf(const OpCall& call) const;
+  Status RunUpdateOnGpu(const OpCall& call);
   void RunUpdate(const OpCall& call);
   void RunClip(const OpCall& call);
   MicroBatch FillMicroBatch(const OpCall& call);
@@ -95,7 +103,7 @@ class StepRunner final : public OpRunner {
   std::deque<TurnOutcome> outcomes_ GUARDED_BY(mutex_);
   uint64_t heads_done_ GUARDED_BY(mutex_) = 0;  // turns whose head has been computed, plus one
 
-  std::unique_ptr<LaneThread> compute_;
+  bool entered_ = false;  // compute thread only
   std::unique_ptr<LaneThread> optimizer_;
 };
 

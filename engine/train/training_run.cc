@@ -8,6 +8,7 @@
 
 #include "engine/checkpoint/atomic_file.h"
 #include "engine/checkpoint/checkpoint_writer.h"
+#include "engine/model/torch_cuda.h"
 #include "engine/plan/plan_json.h"
 #include "engine/report/metrics_writer.h"
 #include "engine/train/output_folder.h"
@@ -56,6 +57,7 @@ struct TrainingRun::Impl {
   Status FinishStep(uint64_t step, const TurnOutcome& outcome, RunSummary& summary);
   Status CheckMemory(uint64_t peak_bytes) const;
   Status SaveCheckpoint();
+  void DescribeGpu(RunSummary& summary) const;
   void Summarise(RunSummary& summary) const;
 
   const RunSetup& setup;
@@ -72,6 +74,7 @@ struct TrainingRun::Impl {
   double first_step_seconds = 0;  // when the first step began
   SwapSnapshot first_lanes{};
   uint64_t ram_peak_bytes = 0;
+  uint64_t vram_peak_bytes = 0;
   std::vector<double> step_seconds;
 };
 
@@ -215,7 +218,8 @@ Status TrainingRun::Impl::FinishStep(uint64_t step, const TurnOutcome& outcome,
   line.grad_norm = outcome.grad_norm;
   line.tokens = setup.batches->Step(step).tokens;
   line.step_seconds = now - line_seconds;
-  line.vram_peak_bytes = setup.planned.plan.space_bytes[static_cast<int>(Space::kVram)];
+  vram_peak_bytes = resources->device().peak_bytes();
+  line.vram_peak_bytes = vram_peak_bytes;
   line.ram_peak_bytes = ram_peak_bytes;
   line.lanes = marea::Difference(lanes, line_lanes);
   line.stall_seconds = Difference(stalls, line_stalls);
@@ -265,18 +269,25 @@ Status TrainingRun::Impl::SaveCheckpoint() {
       });
 }
 
+void TrainingRun::Impl::DescribeGpu(RunSummary& summary) const {
+  const TorchMemory torch = ReadTorchMemory(setup.gpu->index);
+  summary.device = setup.gpu->name;
+  summary.workspace = {setup.planned.workspace_bytes, torch.allocated_bytes_peak,
+                       torch.reserved_bytes_peak, torch.retry_count};
+}
+
 void TrainingRun::Impl::Summarise(RunSummary& summary) const {
   const PlannedRun& planned = setup.planned;
   summary.model = setup.options.model_path;
   summary.device = "cpu";
+  if (setup.gpu) DescribeGpu(summary);
   summary.precision = setup.config.precision == Precision::kBf16 ? "bf16" : "fp32";
   summary.parameters = setup.model->parameters;
   summary.tokens_per_step = setup.batches->samples_per_step() * setup.batch.sequence_length;
   summary.step_seconds_median = Median(step_seconds);
   summary.run_seconds = line_seconds - first_step_seconds;
   const auto tier = [&](Tier name) -> TierUse& { return summary.tiers[static_cast<int>(name)]; };
-  tier(Tier::kVram) = {setup.budgets.vram_bytes, planned.vram_peak_bytes,
-                       planned.plan.space_bytes[static_cast<int>(Space::kVram)]};
+  tier(Tier::kVram) = {setup.budgets.vram_bytes, planned.vram_peak_bytes, vram_peak_bytes};
   tier(Tier::kRam) = {setup.budgets.ram_bytes, planned.ram_peak_bytes, ram_peak_bytes};
   tier(Tier::kNvme) = {setup.budgets.nvme_bytes, planned.nvme_peak_bytes, planned.nvme_peak_bytes};
   summary.placement = planned.homes;

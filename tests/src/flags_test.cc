@@ -71,7 +71,7 @@ TEST(Flags, EveryFlagArrives) {
   EXPECT_EQ(options.learning_rate, 3e-4);
   EXPECT_EQ(options.eval_data_path, "e");
   EXPECT_EQ(options.eval_every, 5u);
-  EXPECT_EQ(options.device, Device::kCpu);
+  EXPECT_EQ(options.device, DeviceChoice::kCpu);
   EXPECT_EQ(options.vram->bytes, uint64_t{1} << 30);
   EXPECT_EQ(options.ram->fraction, 0.4);
   ASSERT_EQ(options.nvme.size(), 2u);
@@ -90,7 +90,7 @@ TEST(Flags, WhatIsNotGivenIsNotSet) {
   const RunOptions options = Parse(With({})).value();
   EXPECT_FALSE(options.steps || options.sequence_length || options.micro_batch || options.vram ||
                options.ram || options.wave_size || options.threads || options.eval_every);
-  EXPECT_EQ(options.device, Device::kAuto);
+  EXPECT_EQ(options.device, DeviceChoice::kAuto);
   EXPECT_EQ(options.slots, 2u);
   EXPECT_EQ(options.seed, 42u);
 }

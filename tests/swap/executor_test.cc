@@ -150,7 +150,7 @@ TEST(ExecutorTest, ASkippedOpWaitsAndAdvancesItsLaneAndDoesNotRun) {
   VirtualClock clock;
   Executor executor(
       plan, runner,
-      {.clock = [&] { return static_cast<double>(clock.now()); }, .observer = &order});
+      {.clock = [&] { return static_cast<double>(clock.now()); }, .observers = {&order}});
   executor.Enqueue(kTrain);
   // The skipped op may not pass its wait: who waits for it relies on what it waits for.
   EXPECT_EQ(order.issued(Lane::kCpu), 0u);
@@ -307,7 +307,7 @@ TEST(ExecutorTest, CompletionsFromSeveralThreadsKeepTheOrder) {
   }
   OrderChecker order(plan, masks);
   ThreadedRunner runner(4);
-  Executor executor(plan, runner, {.clock = [] { return 0.0; }, .observer = &order});
+  Executor executor(plan, runner, {.clock = [] { return 0.0; }, .observers = {&order}});
   for (const StepMask& mask : masks) {
     const uint64_t turn = executor.Enqueue(mask);
     if (turn < 2) continue;
@@ -326,7 +326,7 @@ TEST(ExecutorTest, AFailureOnAThreadWakesWhoWaits) {
     ThreadedRunner runner(4);
     runner.fail_turn = fail_turn;
     OrderChecker order(plan, std::vector<StepMask>(21, kTrain));
-    Executor executor(plan, runner, {.clock = [] { return 0.0; }, .observer = &order});
+    Executor executor(plan, runner, {.clock = [] { return 0.0; }, .observers = {&order}});
     for (int i = 0; i < 21; ++i) executor.Enqueue(kTrain);
     EXPECT_EQ(executor.WaitForTurn(20).message(), "op 0 failed");
     EXPECT_EQ(executor.Drain().message(), "op 0 failed");

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "swap/device.h"
 #include "swap/executor.h"
 #include "swap/step_plan.h"
 
@@ -23,8 +24,8 @@ namespace marea {
 class OrderChecker : public ExecutorObserver {
  public:
   // `plan` outlives the checker. `masks` are those of the turns, in order.
-  OrderChecker(const StepPlan& plan, std::vector<StepMask> masks)
-      : plan_(plan), masks_(std::move(masks)) {}
+  OrderChecker(const StepPlan& plan, std::vector<StepMask> masks, const LaunchDepth& depth = {})
+      : plan_(plan), masks_(std::move(masks)), launch_depth_(depth) {}
 
   void OnIssue(uint32_t op_index, uint64_t turn, double seconds, bool ran) override {
     Note(op_index, turn, seconds, ran ? 1 : 2);
@@ -38,17 +39,27 @@ class OrderChecker : public ExecutorObserver {
     if (turn >= masks_.size() || ran != Active(op, masks_[turn])) {
       Fail(op, turn, "is run or skipped against the mask");
     }
-    if (lane.issued - lane.retired > plan_.lane_depth[static_cast<size_t>(op.lane)]) {
-      Fail(op, turn, "exceeds the depth of its lane");
-    }
+    const uint32_t launches = launch_depth_[static_cast<size_t>(op.lane)];
+    const uint32_t depth =
+        launches > 0 ? launches : plan_.lane_depth[static_cast<size_t>(op.lane)];
+    if (lane.issued - lane.retired > depth) Fail(op, turn, "exceeds the depth of its lane");
     for (const Wait& wait : op.waits) {
-      if (!Met(wait, turn)) Fail(op, turn, "starts before a wait is met");
+      const bool on_device = launches > 0 && launch_depth_[static_cast<size_t>(wait.lane)] > 0;
+      if (!on_device && !Met(wait, turn)) Fail(op, turn, "is issued before a wait is met");
     }
     lane.done.push_back(false);
     if (ran) {
       ++in_flight_;
     } else {
       MarkDone(lane, absolute);
+    }
+  }
+
+  void OnBegin(uint32_t op_index, uint64_t turn, double seconds) override {
+    Note(op_index, turn, seconds, 4);
+    const Op& op = plan_.ops[op_index];
+    for (const Wait& wait : op.waits) {
+      if (!Met(wait, turn)) Fail(op, turn, "begins before a wait is met");
     }
   }
 
@@ -129,6 +140,7 @@ class OrderChecker : public ExecutorObserver {
 
   const StepPlan& plan_;
   const std::vector<StepMask> masks_;
+  const LaunchDepth launch_depth_;
   std::array<LaneState, kLaneCount> lanes_;
   std::string failure_;
   uint64_t hash_ = 0xcbf29ce484222325;

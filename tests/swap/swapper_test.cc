@@ -1,5 +1,6 @@
 // The swapper under a virtual clock, on one thread: every placement of a small plan, every byte
 // checked by the ops themselves; faults of the drive; and plans that residency must contradict.
+#include "swap/swap_stats.h"
 #include "swap/swapper.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +45,7 @@ class ClockedRunner final : public DeviceCopy, public OpRunner {
       : clock_(clock), engine_(engine), random_(seed) {}
 
   void Start(std::span<std::byte> destination, std::span<const std::byte> source,
-             CopyDirection direction, Completion done) override {
+             CopyDirection direction, const OpCall* /*call*/, Completion done) override {
     After(direction == CopyDirection::kToDevice ? Lane::kH2d : Lane::kD2h, [=] {
       std::memcpy(destination.data(), source.data(), source.size());
       done(Status::Ok());
@@ -96,7 +97,7 @@ class Rig {
         table_(MakeChunkTable(plan_)),
         engine_(spec, masks_),
         runner_(clock_, engine_, device.seed + 1),
-        stats_([this] { return static_cast<double>(clock_.now()) * 1e-9; }) {
+        stats_(plan_, [this] { return static_cast<double>(clock_.now()) * 1e-9; }) {
     const StorePath path{.path = "/nvme/a", .bytes_max = kGiB};
     layout_ = LayOutStore(table_, std::span(&path, 1), 2).value();
     device.file_bytes = {layout_.paths[0].file_bytes};
@@ -111,7 +112,7 @@ class Rig {
     bounce_bytes_ = RoundUp(table_.chunk_bytes_max(), kPageBytes);
     bounce_ = MakePages(bounce_bytes_);
     swapper_ =
-        std::make_unique<Swapper>(SwapperParts{plan_, table_, io_.get(), runner_, runner_, stats_});
+        std::make_unique<Swapper>(SwapperParts{plan_, table_, io_.get(), runner_, runner_});
     access_ =
         std::make_unique<ShardAccess>(*swapper_, bases_, std::span(bounce_.get(), bounce_bytes_),
                                       [this] { ASSERT_TRUE(Advance()); });
@@ -128,6 +129,7 @@ class Rig {
     Executor::Options options;
     options.bases = bases_;
     options.clock = [this] { return static_cast<double>(clock_.now()) * 1e-9; };
+    options.observers = {&stats_};
     Executor executor(plan_, *swapper_, options);
     for (const StepMask& mask : masks_) {
       const uint64_t turn = executor.Enqueue(mask);

@@ -20,6 +20,7 @@
 #include "swap/memcpy_device_copy.h"
 #include "swap/nvme_tier.h"
 #include "swap/shard_access.h"
+#include "swap/swap_stats.h"
 #include "swap/swapper.h"
 #include "tests/swap/small_plan.h"
 
@@ -116,12 +117,12 @@ Status RunAll(const SmallPlanSpec& spec, const std::vector<StorePath>& paths, ui
                          NvmeTier::Create(table, paths, buffers, Options()));
   MemcpyDeviceCopy copies;
   ThreadedEngine engine(arithmetic);
-  SwapStats stats;
-  Swapper swapper({plan, table, tier.get(), copies, engine, stats});
+  SwapStats stats(plan, Seconds);
+  Swapper swapper({plan, table, tier.get(), copies, engine});
   ShardAccess access(swapper, bases, bounce.span());
   Status status = arithmetic.Initialise(access);
   if (status.ok()) {
-    Executor executor(plan, swapper, {.bases = bases, .clock = Seconds});
+    Executor executor(plan, swapper, {.bases = bases, .clock = Seconds, .observers = {&stats}});
     for (size_t i = 0; i < masks.size(); ++i) {
       if (i == masks.size() / 2 && between) {
         (void)executor.Drain();
@@ -304,17 +305,23 @@ TEST(LaneThreadTest, RunsTasksInOrderAndFinishesThemAtShutdown) {
 }
 
 TEST(SwapStatsTest, BusyIsTheUnionOfOpsInFlight) {
+  StepPlan plan;
+  for (const uint64_t bytes : {10, 20}) {
+    plan.ops.push_back({.kind = OpKind::kRead,
+                        .lane = Lane::kNvmeRead,
+                        .accesses = {{0, 0, bytes, AccessMode::kRead}}});
+  }
   double now = 0;
-  SwapStats stats([&now] { return now; });
+  SwapStats stats(plan, [&now] { return now; });
   const auto read = [&] { return stats.Snapshot()[static_cast<size_t>(Lane::kNvmeRead)]; };
-  stats.OnStart(Lane::kNvmeRead);
+  stats.OnBegin(0, 0, now);
   now = 1;
-  stats.OnStart(Lane::kNvmeRead);
+  stats.OnBegin(1, 0, now);
   now = 3;
-  stats.OnFinish(Lane::kNvmeRead, 10);
+  stats.OnComplete(0, 0, now);
   EXPECT_EQ(read().busy_seconds, 3.0);  // one is still in flight
   now = 4;
-  stats.OnFinish(Lane::kNvmeRead, 20);
+  stats.OnComplete(1, 0, now);
   now = 10;
   EXPECT_EQ(read().busy_seconds, 4.0);
   EXPECT_EQ(read().bytes, 30u);

@@ -300,14 +300,6 @@ TEST(ReduceTest, AddsUsesRoundsAndSumsSquaresOfWhatIsHeld) {
   at::set_num_threads(2);
 }
 
-TEST(BlockComputeTest, RefusesADeviceItCannotComputeOn) {
-  const ModelConfig config = ParsedConfig(kGpt2);
-  const auto compute = BlockCompute::Create(MakeModelShape(config, kBatch, Precision::kFp32, 1),
-                                            kBatch, Precision::kFp32, c10::Device(c10::kCUDA, 0));
-  ASSERT_FALSE(compute.ok());
-  EXPECT_EQ(compute.status().code(), ErrorCode::kUnavailable);
-}
-
 TEST(TorchRuntimeTest, ThreadCountIsWhatWasAskedFor) {
   StartTorchRuntime({.threads = 2});
   EXPECT_EQ(TorchThreads(), 2u);

@@ -3,15 +3,47 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <memory>
 
 #include "tests/engine/plan/op_bytes.h"
 
 namespace marea {
 
-ByteRunner::ByteRunner(VirtualClock& clock, const SerialRun& reference, const DelayOptions& options)
-    : clock_(clock), reference_(reference), options_(options), random_(options.seed) {}
+ByteRunner::ByteRunner(VirtualClock& clock, const SerialRun& reference, const DelayOptions& options,
+                       const LaunchDepth& depth)
+    : clock_(clock),
+      reference_(reference),
+      options_(options),
+      random_(options.seed),
+      streams_(clock, depth) {}
 
 void ByteRunner::Start(const OpCall& call, Completion done) {
+  InLane(call.op().lane, &call, std::move(done),
+         [this, call](Completion end) { RunOp(call, std::move(end)); });
+}
+
+void ByteRunner::InLane(Lane lane, const OpCall* call, Completion done,
+                        std::function<void(Completion)> run) {
+  if (!streams_.Has(lane)) {
+    run(std::move(done));
+    return;
+  }
+  // The op's own delay ends exactly when its time in the stream does.
+  const uint64_t duration = Delay();
+  auto over = std::make_shared<std::function<void()>>();
+  streams_.Run(
+      lane, call, Delay(), duration, [done] { done.Launched(); },
+      [this, run = std::move(run), done, over] {
+        stream_end_ = over.get();
+        run([done](Status status) { done(std::move(status)); });
+        stream_end_ = nullptr;
+      },
+      [over] {
+        if (*over) (*over)();
+      });
+}
+
+void ByteRunner::RunOp(const OpCall& call, Completion done) {
   const Op& op = call.op();
   const uint64_t read_hash = HashReads(op, call.spans);
   const uint64_t pure_hash = HashPureReads(op, call.spans);
@@ -50,7 +82,13 @@ Status ByteRunner::EndOp(const OpCall& call, uint64_t read_hash, uint64_t pure_h
 }
 
 void ByteRunner::Start(std::span<std::byte> destination, std::span<const std::byte> source,
-                       CopyDirection /*direction*/, Completion done) {
+                       CopyDirection direction, const OpCall* call, Completion done) {
+  InLane(direction == CopyDirection::kToDevice ? Lane::kH2d : Lane::kD2h, call, std::move(done),
+         [=, this](Completion end) { RunCopy(destination, source, std::move(end)); });
+}
+
+void ByteRunner::RunCopy(std::span<std::byte> destination, std::span<const std::byte> source,
+                         Completion done) {
   const bool copies_late = Chance(0.5);
   if (copies_late) {
     std::memset(destination.data(), 0x5a, destination.size());
@@ -69,13 +107,19 @@ Status ByteRunner::Fail(std::string what) {
   return Status::Failed(std::move(what));
 }
 
-void ByteRunner::After(VirtualClock::Event event) {
-  if (Chance(options_.inline_probability)) {
-    event();
-    return;
-  }
+uint64_t ByteRunner::Delay() {
   const auto longest = Chance(options_.long_probability) ? options_.long_max : options_.usual_max;
-  clock_.ScheduleAfter(random_() % (longest + 1), std::move(event));
+  return random_() % (longest + 1);
+}
+
+void ByteRunner::After(VirtualClock::Event event) {
+  if (stream_end_ != nullptr) {
+    *stream_end_ = std::move(event);
+  } else if (Chance(options_.inline_probability)) {
+    event();
+  } else {
+    clock_.ScheduleAfter(Delay(), std::move(event));
+  }
 }
 
 }  // namespace marea

@@ -49,16 +49,16 @@ Simulation::Simulation(const StepPlan& plan, const SerialRun& reference,
       options_(options),
       random_(options.seed),
       table_(MakeChunkTable(plan)),
-      runner_(clock_, reference, options.delays),
-      stats_([this] { return seconds(); }),
+      runner_(clock_, reference, options.delays, options.launch_depth),
+      stats_(plan, [this] { return seconds(); }),
       bounce_(RoundUp(table_.chunk_bytes_max(), kPageBytes)),
-      order_(plan, masks_) {
+      order_(plan, masks_, options.launch_depth) {
   MakeStores();
   for (const Space space : kMemorySpaces) {
     arenas_.emplace_back(plan.space_bytes[static_cast<size_t>(space)]);
     bases_[static_cast<size_t>(space)] = arenas_.back().begin();
   }
-  swapper_ = std::make_unique<Swapper>(SwapperParts{plan_, table_, &io_, runner_, runner_, stats_});
+  swapper_ = std::make_unique<Swapper>(SwapperParts{plan_, table_, &io_, runner_, runner_});
   access_ = std::make_unique<ShardAccess>(*swapper_, bases_, bounce_.span(), [this] {
     MAREA_CHECK(Advance(), "a transfer of a home never ends");
   });
@@ -163,7 +163,8 @@ Status Simulation::RunTurns() {
   Executor::Options options;
   options.bases = bases_;
   options.clock = [this] { return seconds(); };
-  options.observer = &order_;
+  options.observers = {&order_, &stats_};
+  options.launch_depth = options_.launch_depth;
   Executor executor(plan_, *swapper_, options);
   if (cancel_at_) {
     clock_.Schedule(*cancel_at_, [&] { executor.Cancel(Status::Cancelled("the user said stop")); });
@@ -176,8 +177,9 @@ Status Simulation::RunTurns() {
   }
   while (Advance()) {
   }
-  if (!runner_.failure().empty()) return Status::Failed(runner_.failure());
+  // Order first: it explains wrong bytes.
   if (!order_.failure().empty()) return Status::Failed(order_.failure());
+  if (!runner_.failure().empty()) return Status::Failed(runner_.failure());
   if (order_.in_flight() > 0) return Status::Failed("ops never end:" + order_.Standing());
   if (executor.failed()) return CheckFailure(executor);
   return CheckEnd(executor);

@@ -13,9 +13,11 @@
 #include "io/status.h"
 #include "io/units.h"
 #include "swap/chunk_io.h"
+#include "swap/device.h"
 #include "swap/executor.h"
 #include "swap/shard_access.h"
 #include "swap/store_layout.h"
+#include "swap/swap_stats.h"
 #include "swap/swapper.h"
 #include "swap/tier_store.h"
 #include "tests/engine/plan/byte_runner.h"
@@ -53,6 +55,7 @@ struct SimulationOptions {
   bool commits_first = false;  // the first contents count as committed: updates go to other slots
   DelayOptions delays;
   FaultyDeviceOptions device;
+  LaunchDepth launch_depth{};  // lanes that are streams of a GPU
   bool eio_once = false;  // every chunk's first transfer in each direction fails once
   Failure failure = Failure::kNone;
 };

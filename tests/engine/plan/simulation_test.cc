@@ -49,6 +49,11 @@ SimulationOptions RandomOptions(uint64_t seed) {
   options.commits_first = random() % 2 == 0;
   options.delays.seed = random();
   options.delays.usual_max = 1'000u << random() % 12;
+  if (seed % 2 == 0) {
+    for (const Lane lane : {Lane::kH2d, Lane::kD2h, Lane::kCompute}) {
+      options.launch_depth[static_cast<size_t>(lane)] = 1 + random() % 8;
+    }
+  }
   options.device.latency_min = 0;
   options.device.latency_max = 1'000u << random() % 14;  // up to 8 ms
   options.device.bytes_per_nanosecond = random() % 2 == 0 ? 0.1 : 5;

@@ -59,7 +59,7 @@ void RunTurns(const StepPlan& plan, uint32_t micro_count, uint64_t turns,
   VirtualRunner runner;
   Executor executor(
       plan, runner,
-      {.bases = arenas.bases, .clock = [&] { return runner.now(); }, .observer = &observer});
+      {.bases = arenas.bases, .clock = [&] { return runner.now(); }, .observers = {&observer}});
   for (uint64_t turn = 0; turn < turns; ++turn) {
     executor.Enqueue({.update = turn > 0, .train = true, .micro_count = micro_count});
   }

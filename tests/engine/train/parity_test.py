@@ -4,10 +4,12 @@
 
 For each CASE a small random model is saved by Transformers, trained by MAREA from its folder and by
 the loop in `train_reference`, and compared step by step: loss, learning rate, gradient norm; then
-the final weights, as Transformers loads them from the checkpoint.
+the final weights, as Transformers loads them from the checkpoint. With MAREA_TEST_DEVICE=cuda both
+sides compute on the GPU, and MAREA's own run on the CPU stands beside them.
 """
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -22,7 +24,9 @@ STEPS, LENGTH, MICRO_BATCH, ROUNDS, SEED = 50, 32, 2, 4, 1234
 SAMPLES = 63
 CLIPPING, BETAS, EPSILON, DECAY = 1.0, (0.9, 0.98), 1e-8, 0.1
 WARMUP, RATE_LOW, RATE_HIGH = 6, 1e-4, 3e-3
-LOSS_LIMIT = {"fp32": 1e-5, "bf16": 1e-2}
+DEVICE = os.environ.get("MAREA_TEST_DEVICE", "cpu")
+LOSS_LIMIT = {"fp32": 1e-5 if DEVICE == "cpu" else 1e-4, "bf16": 1e-2 if DEVICE == "cpu" else 2e-2}
+CPU_GPU_LOSS_LIMIT = 1e-3  # fp32
 NORM_LIMIT = {"fp32": 1e-3, "bf16": 5e-2}
 WEIGHT_LIMIT = {"fp32": 1e-4, "bf16": 3e-2}
 
@@ -128,16 +132,17 @@ def make_model(config):
 
 def train_reference(master, precision, tokens):
     """Trains `master` (fp32) in place. Computes in `precision`; sums gradients in fp32."""
+    master.to(DEVICE)
     if precision == "bf16":
         model = transformers.AutoModelForCausalLM.from_config(
-            master.config, attn_implementation="eager").bfloat16()
+            master.config, attn_implementation="eager").bfloat16().to(DEVICE)
     else:
         model = master
     model.train()
     parameters = list(master.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=0.0, betas=BETAS, eps=EPSILON, weight_decay=DECAY,
                                   foreach=False)
-    tokens = torch.from_numpy(tokens.astype(numpy.int64))
+    tokens = torch.from_numpy(tokens.astype(numpy.int64)).to(DEVICE)
     lines = []
     for step in range(STEPS):
         if model is not master:
@@ -164,6 +169,7 @@ def train_reference(master, precision, tokens):
         optimizer.param_groups[0]["lr"] = learning_rate(step)
         optimizer.step()
         lines.append((loss_sum, norm))
+    master.to("cpu")
     return lines
 
 
@@ -184,7 +190,7 @@ def deepspeed_config(precision, on_nvme, folder):
     }
 
 
-def train_marea(marea, folder, model, precision, on_nvme, tokens):
+def train_marea(marea, folder, model, precision, on_nvme, tokens, device):
     model.save_pretrained(folder / "model")
     tokens.tofile(folder / "tokens.bin")
     config = deepspeed_config(precision, on_nvme, folder)
@@ -192,7 +198,7 @@ def train_marea(marea, folder, model, precision, on_nvme, tokens):
     run = subprocess.run(
         [marea, "train", "--model", folder / "model", "--data", folder / "tokens.bin", "--config",
          folder / "ds.json", "--output", folder / "out", "--sequence-length", str(LENGTH),
-         "--steps", str(STEPS), "--seed", str(SEED), "--threads", "2"],
+         "--steps", str(STEPS), "--seed", str(SEED), "--threads", "2", "--device", device],
         capture_output=True, text=True)
     if run.returncode != 0:
         sys.exit(f"marea train: exit {run.returncode}\n{run.stderr}")
@@ -244,13 +250,19 @@ def check_case(marea, case, checks):
     model = make_model(make_config())
     with tempfile.TemporaryDirectory(dir=".", prefix="parity-") as name:
         folder = pathlib.Path(name).resolve()
-        ours, summary = train_marea(marea, folder, model, precision, on_nvme, tokens)
+        if DEVICE != "cpu" and precision == "fp32":
+            on_cpu, _ = train_marea(marea, folder, model, precision, on_nvme, tokens, "cpu")
+        ours, summary = train_marea(marea, folder, model, precision, on_nvme, tokens, DEVICE)
         theirs = train_reference(model, precision, tokens)
         checks.truth(f"{case} ran {STEPS} steps", len(ours) == STEPS)
         nvme_bytes = summary["peaks"]["nvme_bytes"]
         checks.truth(f"{case} rests on NVMe: {nvme_bytes} bytes", (nvme_bytes > 0) == on_nvme)
         relative = [abs(line["loss"] / loss - 1) for line, (loss, _) in zip(ours, theirs)]
         checks.limit(f"{case} loss, relative", max(relative), LOSS_LIMIT[precision])
+        if DEVICE != "cpu" and precision == "fp32":
+            relative = [abs(line["loss"] / cpu["loss"] - 1) for line, cpu in zip(ours, on_cpu)]
+            checks.limit(f"{case} loss beside the CPU's, relative", max(relative),
+                         CPU_GPU_LOSS_LIMIT)
         relative = [abs(line["grad_norm"] / norm - 1) for line, (_, norm) in zip(ours, theirs)]
         checks.limit(f"{case} gradient norm, relative", max(relative), NORM_LIMIT[precision])
         rates = [abs(line["learning_rate"] / learning_rate(i) - 1) for i, line in enumerate(ours)]

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -105,6 +106,12 @@ class TinyFolder {
   std::filesystem::path path_;
 };
 
+// tests/gpu/run sets it: the same tests, computed on a GPU.
+inline bool TestsRunOnGpu() {
+  const char* device = std::getenv("MAREA_TEST_DEVICE");
+  return device != nullptr && std::string(device) == "cuda";
+}
+
 // Rings at their least, times `stretch`.
 inline void SetRings(PlanSpec& spec, uint64_t stretch) {
   const RingMinimum least = MinimumRings(spec);
@@ -112,6 +119,7 @@ inline void SetRings(PlanSpec& spec, uint64_t stretch) {
   spec.accumulator_ring_bytes = least.accumulator_bytes * stretch;
   spec.staging_ring_bytes = least.staging_bytes * stretch;
   spec.activation_ring_bytes = least.activation_bytes * stretch;
+  spec.optimizer_ring_bytes = least.optimizer_bytes * stretch;
 }
 
 inline void Replan(RunSetup& setup, const std::function<void(PlanSpec&)>& respec) {
@@ -143,6 +151,8 @@ inline RunOptions TinyRunOptions(const TinyFolder& folder, const TinyOptions& ti
   options.slots = tiny.slots;
   options.threads = tiny.threads;
   options.nvme = {{folder / ".", {}}};
+  options.device = TestsRunOnGpu() ? DeviceChoice::kCuda : DeviceChoice::kCpu;
+  options.deterministic = true;
   if (tiny.reoption) tiny.reoption(options);
   return options;
 }
