@@ -2,11 +2,13 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/util/Exception.h>
+#include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -47,6 +49,15 @@ Status LoadTorchCuda() {
   }
   try {
     at::globalContext().lazyInitDevice(c10::kCUDA);
+    // Two libraries of different generations in one process share streams and memory: they must
+    // mean the same by them.
+    const long version = at::detail::getCUDAHooks().versionCUDART();
+    if (version / 1000 != CUDART_VERSION / 1000) {
+      return Status::Unavailable(fmt::format(
+          "torch here is built with CUDA {} and marea with CUDA {}; install the torch that marea "
+          "was built beside (scripts/requirements.txt), or build marea again",
+          version / 1000, CUDART_VERSION / 1000));
+    }
     // Its attention kernels are chosen at run time by heuristics; FlashAttention's are not.
     at::globalContext().setSDPUseCuDNN(false);
   } catch (const std::exception& error) {

@@ -49,10 +49,12 @@ class Planner {
     Status last = Status::Ok();
     for (const uint32_t wave : WaveSizes()) {
       for (const Tier activation : {Tier::kVram, Tier::kRam}) {
-        Result<PlannedRun> run = Try(wave, activation);
-        if (run.ok() || run.status().code() != ErrorCode::kDoesNotFit) return run;
-        last = run.status();
-        if (!first && !last.message().starts_with("--vram")) first = last;
+        for (const GpuShare share : Shares()) {
+          Result<PlannedRun> run = Try(wave, activation, share);
+          if (run.ok() || run.status().code() != ErrorCode::kDoesNotFit) return run;
+          last = run.status();
+          if (!first && !last.message().starts_with("--vram")) first = last;
+        }
       }
     }
     return first.value_or(last);
@@ -70,7 +72,31 @@ class Planner {
     return sizes;
   }
 
-  Result<PlannedRun> Try(uint32_t wave, Tier activation) {
+  // How many of the groups that page are updated on the GPU.
+  enum class GpuShare : uint8_t { kNone, kThird, kAll };
+
+  std::vector<GpuShare> Shares() const {
+    if (request_.vram_kind != VramKind::kDevice) return {GpuShare::kNone};
+    if (request_.optimizer_device == OptimizerDevice::kGpu) return {GpuShare::kAll};
+    // What a drive feeds is bound by the drive.
+    if (request_.optimizer_device == OptimizerDevice::kCpu || request_.state_home == Tier::kNvme) {
+      return {GpuShare::kNone};
+    }
+    return {GpuShare::kThird, GpuShare::kNone};
+  }
+
+  // By group.
+  std::vector<bool> GroupsOf(GpuShare share) const {
+    std::vector<bool> chosen(model_.groups.size(), share == GpuShare::kAll);
+    if (share != GpuShare::kThird) return chosen;
+    for (const BlockShape& block : model_.blocks) {
+      if (block.kind != BlockKind::kLayer || block.layer % 3 != 1) continue;
+      for (const uint32_t group : block.groups) chosen[group] = true;
+    }
+    return chosen;
+  }
+
+  Result<PlannedRun> Try(uint32_t wave, Tier activation, GpuShare share) {
     PlannedRun run;
     run.workspace_bytes = workspace_bytes_;
     PlanSpec& spec = run.spec;
@@ -81,8 +107,7 @@ class Planner {
     spec.wave_size = wave;
     spec.placement.activation = activation;
     if (request_.vram_kind == VramKind::kDevice) {
-      spec.gpu_update.assign(model_.groups.size(),
-                             request_.optimizer_device == OptimizerDevice::kGpu);
+      spec.gpu_update = GroupsOf(share);
     }
     MAREA_RETURN_IF_ERROR(FillTiers(Limits(), request_.weight_home, request_.state_home, spec));
     MAREA_ASSIGN_OR_RETURN(run.plan, CompileStepPlan(spec));

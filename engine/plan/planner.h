@@ -25,7 +25,9 @@ namespace marea {
 // Where VRAM is: memory of its own, or (CPU) an arena that counts against --ram as well.
 enum class VramKind : uint8_t { kDevice, kInsideRam };
 
-// Which device runs the optimizer. kAuto: the GPU for groups that rest in VRAM whole, else the CPU.
+// Which device runs the optimizer. kAuto: the GPU for groups that rest in VRAM whole and, where the
+// states of the others are in RAM, for one layer in three, so that both finish together; the CPU
+// for the rest. The bits are the same.
 enum class OptimizerDevice : uint8_t { kAuto, kCpu, kGpu };
 
 struct PlanRequest {

@@ -39,7 +39,9 @@ class GpuTest : public testing::Test {
   }
 
   void TearDown() override {
-    if (stream_ != nullptr) EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
+    if (stream_ != nullptr) {
+      EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
+    }
   }
 
   // Everything enqueued so far is done, and without an error.

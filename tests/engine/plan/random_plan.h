@@ -71,7 +71,13 @@ struct RandomCase {
     }
     spec.placement.partial = AnyTier();
     spec.placement.activation = Coin() ? Tier::kVram : Tier::kRam;
+    if (Coin()) {
+      for (size_t group = 0; group < model.groups.size(); ++group) {
+        spec.gpu_update.push_back(Coin());
+      }
+    }
     const RingMinimum least = MinimumRings(spec);
+    spec.optimizer_ring_bytes = Stretch(least.optimizer_bytes);
     spec.weight_ring_bytes = Stretch(least.weight_bytes);
     spec.accumulator_ring_bytes = Stretch(least.accumulator_bytes);
     spec.staging_ring_bytes = Stretch(least.staging_bytes);

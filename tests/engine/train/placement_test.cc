@@ -34,6 +34,21 @@ std::vector<Variant> Variants() {
       {"NVMe, waves of 3", place(Tier::kNvme, Tier::kVram, Tier::kRam, 3, 2)},
       {"VRAM, waves of 2", place(Tier::kVram, Tier::kVram, Tier::kVram, 2, 1)},
   };
+  // On a GPU the variants above run its optimizer, over paged states too; these the CPU's, or both.
+  const auto update_on_gpu = [](Variant variant, std::function<bool(size_t)> chosen) {
+    variant.respec = [respec = variant.respec, chosen](PlanSpec& spec) {
+      for (size_t i = 0; i < spec.gpu_update.size(); ++i) spec.gpu_update[i] = chosen(i);
+      respec(spec);
+    };
+    return variant;
+  };
+  if (TestsRunOnGpu()) {
+    const size_t count = variants.size();
+    for (size_t i = 0; i < count; ++i) {
+      variants.push_back(update_on_gpu(variants[i], [](size_t) { return false; }));
+      variants.push_back(update_on_gpu(variants[i], [](size_t group) { return group % 2 == 0; }));
+    }
+  }
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     variants.push_back({"mixed at random", [seed](PlanSpec& spec) {
                           std::mt19937_64 random(seed);

@@ -67,6 +67,7 @@ struct TinyOptions {
   std::function<void(PlanSpec&)> respec = {};
   std::function<void(RunOptions&)> reoption = {};
   std::function<void(RunSetup&)> resetup = {};
+  std::function<void(const StepMetrics&)> on_step = {};
 };
 
 struct TinyResult {
@@ -162,6 +163,7 @@ inline Result<TinyResult> RunTinyIn(const TinyFolder& folder, const TinyOptions&
   if (tiny.resetup) tiny.resetup(*setup);
   if (tiny.respec) Replan(*setup, tiny.respec);
   TinyObserver observer;
+  observer.on_step = tiny.on_step;
   MAREA_ASSIGN_OR_RETURN(std::unique_ptr<TrainingRun> run, TrainingRun::Create(*setup, observer));
   TinyResult result;
   MAREA_ASSIGN_OR_RETURN(result.summary, run->Run());
