@@ -39,9 +39,8 @@ class GpuTest : public testing::Test {
   }
 
   void TearDown() override {
-    if (stream_ != nullptr) {
-      EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
-    }
+    if (stream_ == nullptr) return;
+    EXPECT_EQ(cudaStreamDestroy(stream_), cudaSuccess);
   }
 
   // Everything enqueued so far is done, and without an error.
