@@ -164,7 +164,7 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   const marea::Result<marea::GpuFacts> gpu = marea::ProbeGpu(0);
   if (!gpu.ok()) {
-    std::printf("skipped: %s\n", gpu.status().message().c_str());
+    std::printf("no GPU: %s\n", gpu.status().message().c_str());
     return 0;
   }
   setenv("MAREA_TEST_DEVICE", "cuda", /*overwrite=*/1);
