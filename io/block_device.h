@@ -21,7 +21,7 @@ enum class IoDirection : uint8_t { kRead, kWrite };
 
 // How bytes travel, in order of preference.
 enum class IoMode : uint8_t {
-  kUringRegistered,  // io_uring with registered buffers and files
+  kUringRegistered,  // io_uring with registered buffers
   kUring,            // io_uring; buffers are pinned per request (memlock limit too small)
   kPosix,            // threads with pread/pwrite (io_uring forbidden or missing)
   kSimulated,

@@ -1,9 +1,8 @@
 // The best block device that this machine allows.
 //
-// Order of preference: io_uring with registered buffers and files; io_uring without registered
-// buffers (the memlock limit is too small); threads with pread/pwrite (io_uring is forbidden or
-// missing). The device's mode() says which one it is, why not a better one, what that costs and the
-// line that would lift it.
+// Order of preference: io_uring with registered buffers; io_uring without (the memlock limit is
+// too small); threads with pread/pwrite (io_uring is forbidden or missing). The device's mode()
+// says which one it is, why not a better one, what that costs and the line that would lift it.
 #pragma once
 
 #include <cstddef>

@@ -9,12 +9,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "io/nvme_directory.h"
 #include "io/units.h"
@@ -22,42 +24,65 @@
 namespace marea {
 namespace {
 
+constexpr std::chrono::seconds kEndedHolderWait{5};
+
 std::string FolderOf(const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path();
   return folder.empty() ? "." : folder;
 }
 
-// "process 1234 (marea)", from the kernel's table of locks; empty if it does not say. Its lines are
+// Who holds the lock on a file, as far as the kernel says.
+struct Holder {
+  std::string name;   // "process 1234 (marea)"; empty: not known
+  bool ended = true;  // it is known to run otherwise
+};
+
+Holder ProcessOf(const std::string& pid) {
+  Holder holder{.name = "process " + pid, .ended = true};
+  std::ifstream status("/proc/" + pid + "/status");
+  std::string key, value, rest;
+  while (status >> key >> value && std::getline(status, rest)) {
+    if (key == "Name:") holder.name += " (" + value + ")";
+    if (key == "State:") holder.ended = value == "Z" || value == "X";
+  }
+  return holder;
+}
+
+// From the kernel's table of locks, whose lines are
 // "1: FLOCK  ADVISORY  WRITE 1234 fe:00:5678 0 EOF".
-std::string HolderOf(const struct stat& file) {
+Holder HolderOf(const struct stat& file) {
   const std::string wanted =
       fmt::format("{:02x}:{:02x}:{}", major(file.st_dev), minor(file.st_dev), file.st_ino);
   std::ifstream locks("/proc/locks");
   std::string number, kind, advisory, access, pid, inode, rest;
   while (locks >> number >> kind >> advisory >> access >> pid >> inode &&
          std::getline(locks, rest)) {
-    if (kind != "FLOCK" || inode != wanted) continue;
-    std::string name;
-    std::ifstream comm("/proc/" + pid + "/comm");
-    std::getline(comm, name);
-    return name.empty() ? "process " + pid : fmt::format("process {} ({})", pid, name);
+    if (kind == "FLOCK" && inode == wanted) return ProcessOf(pid);
   }
   return {};
 }
 
 // Takes the lock for as long as the descriptor lives. False in `*current` if the name was given to
 // another file between open and lock.
+//
+// A process that was killed holds the lock until the kernel has finished its transfers, some of
+// which may be writes to this very file: that is waited for.
 Status Lock(int fd, const std::string& path, bool* current) {
   struct stat opened {};
   struct stat named {};
   if (::fstat(fd, &opened) != 0) return Status::Io(path, errno);
-  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
+  const auto deadline = std::chrono::steady_clock::now() + kEndedHolderWait;
+  while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return Status::Io(path + ": lock", errno);
-    const std::string holder = HolderOf(opened);
-    return Status::Busy(fmt::format(
-        "{} is in use by {}: wait for it, stop it, or name another NVMe path", path,
-        holder.empty() ? fmt::format("another process (`lslocks` or `fuser {}` names it)", path)
-                       : holder));
+    const Holder holder = HolderOf(opened);
+    if (!holder.ended || std::chrono::steady_clock::now() > deadline) {
+      return Status::Busy(
+          fmt::format("{} is in use by {}: wait for it, stop it, or name another NVMe path", path,
+                      holder.name.empty()
+                          ? fmt::format("another process (`lslocks` or `fuser {}` names it)", path)
+                          : holder.name));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   *current = ::stat(path.c_str(), &named) == 0 && named.st_dev == opened.st_dev &&
              named.st_ino == opened.st_ino;

@@ -2,7 +2,9 @@
 //
 // The file is written once, whole, before use: unwritten extents read back at memory speed and make
 // every figure lie, and a full drive shows before training instead of in it. An exclusive flock
-// keeps a second run away for as long as the object lives.
+// keeps a second run away for as long as the object lives. The lock of a process that was killed
+// stays until the kernel has finished its transfers: Create and Open wait up to 5 s for it, unless
+// the kernel names a holder that runs.
 //
 // Move-only, owned by the store that uses it; not thread-safe, but fd() may be used from any
 // thread.

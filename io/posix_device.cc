@@ -11,10 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "io/file_device.h"
 #include "io/fixed_ring.h"
 #include "io/mutex.h"
-#include "io/thread_check.h"
-#include "io/transfer_set.h"
 
 namespace marea {
 namespace {
@@ -24,22 +23,14 @@ BlockDeviceOptions WithThreads(BlockDeviceOptions options) {
   return options;
 }
 
-std::vector<std::string> PathsOf(std::span<const DeviceFile> files) {
-  std::vector<std::string> paths;
-  for (const DeviceFile& file : files) paths.push_back(file.path);
-  return paths;
-}
-
-class PosixDevice : public BlockDevice {
+class PosixDevice : public FileDevice {
  public:
   PosixDevice(std::span<const DeviceFile> files, const BlockDeviceOptions& options,
               IoModeReport report)
-      : mode_(std::move(report)),
-        transfers_(options, PathsOf(files)),
+      : FileDevice(files, options, std::move(report)),
         thread_count_(options.queue_depth),
         jobs_(options.queue_depth),
         answers_(options.queue_depth) {
-    for (const DeviceFile& file : files) fds_.push_back(file.fd);
     threads_.reserve(thread_count_);
   }
   ~PosixDevice() override;
@@ -48,10 +39,6 @@ class PosixDevice : public BlockDevice {
   Status Submit(std::span<const IoRequest> requests) override;
   size_t Reap(std::span<IoCompletion> completions, ReapWait wait) override;
   void Wake() override;
-  size_t in_flight() const override { return transfers_.in_flight(); }
-  size_t capacity() const override { return transfers_.capacity(); }
-  const IoModeReport& mode() const override { return mode_; }
-  const IoCounters& counters() const override { return transfers_.counters(); }
 
  private:
   struct Answer {
@@ -63,14 +50,7 @@ class PosixDevice : public BlockDevice {
   int64_t Transfer(const TransferSet::Piece& piece) const;
   void Pump();
 
-  const IoModeReport mode_;
-
-  // The driving thread's.
-  TransferSet transfers_;
-  ThreadCheck thread_;
-
   const uint32_t thread_count_;
-  std::vector<int> fds_;
   std::vector<std::thread> threads_;
 
   Mutex mutex_;

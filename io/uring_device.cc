@@ -13,8 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "io/thread_check.h"
-#include "io/transfer_set.h"
+#include "io/file_device.h"
 #include "io/unique_fd.h"
 #include "io/uring_setup.h"
 
@@ -24,7 +23,7 @@ namespace {
 constexpr uint64_t kWakeToken = UINT64_MAX;
 constexpr int kBusyRetriesMax = 10'000;
 
-class UringDevice : public BlockDevice {
+class UringDevice : public FileDevice {
  public:
   UringDevice(std::span<const DeviceFile> files, const BlockDeviceOptions& options, Ring ring,
               RegisteredBuffers buffers, UniqueFd wake_fd, IoModeReport report);
@@ -33,10 +32,6 @@ class UringDevice : public BlockDevice {
   Status Submit(std::span<const IoRequest> requests) override;
   size_t Reap(std::span<IoCompletion> completions, ReapWait wait) override;
   void Wake() override;
-  size_t in_flight() const override { return transfers_.in_flight(); }
-  size_t capacity() const override { return transfers_.capacity(); }
-  const IoModeReport& mode() const override { return mode_; }
-  const IoCounters& counters() const override { return transfers_.counters(); }
 
  private:
   void EnsureEnabled();
@@ -49,13 +44,9 @@ class UringDevice : public BlockDevice {
   void Break(int error_number, const char* what);
   bool FinishedOrWoken() const { return transfers_.has_finished() || woken_; }
 
-  TransferSet transfers_;
   Ring ring_;
   const RegisteredBuffers buffers_;
-  const std::vector<int> fds_;
   const UniqueFd wake_fd_;
-  const IoModeReport mode_;
-  ThreadCheck thread_;
   bool enabled_ = false;
   bool woken_ = false;       // a Wake that no blocking Reap has answered yet
   uint64_t wake_value_ = 0;  // where the kernel puts the eventfd's count
@@ -64,27 +55,13 @@ class UringDevice : public BlockDevice {
   std::atomic<bool> wake_pending_{false};  // set by Wake, cleared by the driving thread
 };
 
-std::vector<int> FdsOf(std::span<const DeviceFile> files) {
-  std::vector<int> fds;
-  for (const DeviceFile& file : files) fds.push_back(file.fd);
-  return fds;
-}
-
-std::vector<std::string> PathsOf(std::span<const DeviceFile> files) {
-  std::vector<std::string> paths;
-  for (const DeviceFile& file : files) paths.push_back(file.path);
-  return paths;
-}
-
 UringDevice::UringDevice(std::span<const DeviceFile> files, const BlockDeviceOptions& options,
                          Ring ring, RegisteredBuffers buffers, UniqueFd wake_fd,
                          IoModeReport report)
-    : transfers_(options, PathsOf(files)),
+    : FileDevice(files, options, std::move(report)),
       ring_(std::move(ring)),
       buffers_(std::move(buffers)),
-      fds_(FdsOf(files)),
-      wake_fd_(std::move(wake_fd)),
-      mode_(std::move(report)) {}
+      wake_fd_(std::move(wake_fd)) {}
 
 UringDevice::~UringDevice() {
   // Memory of pieces that are out belongs to the kernel until they end.
@@ -167,7 +144,7 @@ void UringDevice::Fill() {
     io_uring_sqe* const sqe = io_uring_get_sqe(ring_.get());
     MAREA_CHECK(sqe != nullptr, "the submission queue holds every piece and the wake read");
     const int buffer = buffers_.Find(piece.data, piece.bytes);
-    const int file = ring_.files_registered() ? static_cast<int>(piece.file) : fds_[piece.file];
+    const int file = fds_[piece.file];
     const auto bytes = static_cast<unsigned>(piece.bytes);  // at most 1 GiB
     if (piece.direction == IoDirection::kRead) {
       if (buffer >= 0) {
@@ -180,7 +157,6 @@ void UringDevice::Fill() {
     } else {
       io_uring_prep_write(sqe, file, piece.data, bytes, piece.offset);
     }
-    if (ring_.files_registered()) io_uring_sqe_set_flags(sqe, IOSQE_FIXED_FILE);
     io_uring_sqe_set_data64(sqe, piece.token);
   }
 }
@@ -264,7 +240,6 @@ Result<std::unique_ptr<BlockDevice>> MakeUringDevice(std::span<const DeviceFile>
   }
   Ring ring;
   MAREA_RETURN_IF_ERROR(ring.Open(options.queue_depth + 1));
-  MAREA_RETURN_IF_ERROR(ring.RegisterFiles(FdsOf(files)));
   RegisteredBuffers registered;
   if (report.mode == IoMode::kUringRegistered) {
     MAREA_RETURN_IF_ERROR(registered.Register(ring, buffers));

@@ -1,9 +1,14 @@
 // BlockDevice on io_uring: one ring, driven by one thread, no io-wq workers in steady state.
 //
 // Method (axboe/liburing): SINGLE_ISSUER | DEFER_TASKRUN | COOP_TASKRUN, dropping what the kernel
-// refuses; registered buffers and files; a bounded number of requests in flight, each reached
-// through user_data; one completion handler for whole, short and failed transfers. A read of an
-// eventfd is kept armed in the ring, so that Wake ends a blocked Reap.
+// refuses; registered buffers; a bounded number of requests in flight, each reached through
+// user_data; one completion handler for whole, short and failed transfers. A read of an eventfd is
+// kept armed in the ring, so that Wake ends a blocked Reap.
+//
+// Files are not registered. The kernel takes a ring apart in the background, up to seconds after it
+// was closed or its process was killed, and a registered file stays open as long: its lock holds,
+// its space is not free, its file system cannot be unmounted. A request of a MiB does not notice
+// what registration saves.
 //
 // Owner and thread rule: as BlockDevice. The ring is made disabled and enabled by the first Submit
 // or Reap, so the thread that drives it need not be the one that made it; afterwards a call from

@@ -123,16 +123,6 @@ Status Ring::Open(unsigned entries) {
   return Status::Ok();
 }
 
-Status Ring::RegisterFiles(const std::vector<int>& fds) {
-  const int result =
-      io_uring_register_files(ring_.get(), fds.data(), static_cast<unsigned>(fds.size()));
-  files_registered_ = result == 0;
-  if (result == -EBADF) {
-    return Status::Errno(ErrorCode::kInvalidArgument, "a file of the device is not open", EBADF);
-  }
-  return Status::Ok();
-}
-
 Status RegisteredBuffers::Register(const Ring& ring,
                                    std::span<const std::span<std::byte>> buffers) {
   std::vector<iovec> vectors;

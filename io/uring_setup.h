@@ -1,5 +1,5 @@
 // Parts of uring_device: making a ring with the best flags that the kernel takes, and registering
-// files and buffers with it.
+// buffers with it.
 //
 // Owned by one device. Everything here may run on the thread that makes the device.
 #pragma once
@@ -24,13 +24,8 @@ class Ring {
   // Unavailable names what the kernel said. REQUIRES: called once.
   Status Open(unsigned entries);
 
-  // Registers the device's files. A kernel that refuses costs a little speed, nothing else:
-  // files_registered() stays false.
-  Status RegisterFiles(const std::vector<int>& fds);
-
   io_uring* get() const { return ring_.get(); }
   bool starts_disabled() const { return (flags_ & IORING_SETUP_R_DISABLED) != 0; }
-  bool files_registered() const { return files_registered_; }
 
  private:
   struct Exit {
@@ -41,7 +36,6 @@ class Ring {
   };
   std::unique_ptr<io_uring, Exit> ring_;  // set once it is open
   unsigned flags_ = 0;
-  bool files_registered_ = false;
 };
 
 // The table of registered buffers: arenas cut at multiples of kAddressCutBytes.
