@@ -21,7 +21,7 @@ target_link_libraries(marea_hwloc INTERFACE ${HWLOC_LIBRARY} ${UDEV_LIBRARY} ${C
 find_path(FMT_INCLUDE_DIR fmt/format.h REQUIRED)
 add_library(marea_fmt INTERFACE)
 target_include_directories(marea_fmt INTERFACE ${FMT_INCLUDE_DIR})
-target_compile_definitions(marea_fmt INTERFACE FMT_HEADER_ONLY SPDLOG_FMT_EXTERNAL)
+target_compile_definitions(marea_fmt INTERFACE FMT_HEADER_ONLY)
 
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
 add_library(marea_xxhash INTERFACE)

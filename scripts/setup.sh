@@ -11,8 +11,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly venv=.venv
 packages=(cmake ninja-build g++ make git ccache liburing-dev libhwloc-dev nlohmann-json3-dev
-  libcli11-dev libfmt-dev libspdlog-dev libxxhash-dev libhwy-dev libgloo-dev libgtest-dev
-  libbenchmark-dev python3 python3-venv)
+  libcli11-dev libfmt-dev libxxhash-dev libhwy-dev libgloo-dev libgtest-dev libbenchmark-dev
+  python3 python3-venv)
 cuda=auto
 
 fail() {
