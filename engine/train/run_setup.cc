@@ -30,6 +30,27 @@ void Append(std::vector<std::string>& to, const std::vector<std::string>& from) 
   to.insert(to.end(), from.begin(), from.end());
 }
 
+// What contradicts itself in the flags alone.
+Status CheckFlags(const RunOptions& options) {
+  if (options.slots != 1 && options.slots != 2) {
+    return Status::InvalidArgument("--slots must be 1 or 2");
+  }
+  if (options.wave_size && *options.wave_size == 0) {
+    return Status::InvalidArgument("--wave must be 1 or more");
+  }
+  if (options.eval_every && !options.eval_data_path) {
+    return Status::InvalidArgument("--eval-every needs --eval-data FILE");
+  }
+  if (options.steps && options.epochs) {
+    return Status::InvalidArgument("--steps and --epochs contradict each other: give one of them");
+  }
+  if (options.steps.value_or(1) == 0 || options.epochs.value_or(1) == 0) {
+    return Status::InvalidArgument(
+        "there is nothing to do: --steps and --epochs must be 1 or more");
+  }
+  return Status::Ok();
+}
+
 // Takes the GPU if it can be used; auto goes on without.
 Status ChooseGpu(RunSetup& setup) {
   Result<GpuFacts> gpu = ProbeGpu(0);
@@ -68,8 +89,8 @@ Status StartRuntime(RunSetup& setup) {
     setup.threads = std::max(1u, std::min(topology.core_count, topology.cpu_quota));
   }
   // The CPU's kernels are deterministic in any case.
-  StartTorchRuntime({.threads = setup.threads,
-                     .deterministic = !setup.gpu || setup.options.deterministic});
+  StartTorchRuntime(
+      {.threads = setup.threads, .deterministic = !setup.gpu || setup.options.deterministic});
   return Status::Ok();
 }
 
@@ -86,6 +107,16 @@ Status LoadConfig(RunSetup& setup) {
   }
   Append(setup.warnings, setup.config.warnings);
   Append(setup.notices, setup.config.notices);
+  return Status::Ok();
+}
+
+// Before model and data are read, which can take a while: a wrong path is found at once.
+Status FindBudgets(RunSetup& setup) {
+  MAREA_ASSIGN_OR_RETURN(ResolvedBudgets resolved,
+                         ResolveBudgets(setup.options, setup.config, setup.gpu));
+  Append(setup.warnings, resolved.warnings);
+  setup.budgets = resolved.budgets;
+  setup.store_paths = std::move(resolved.store_paths);
   return Status::Ok();
 }
 
@@ -122,9 +153,6 @@ Status LoadData(RunSetup& setup) {
     setup.notices.push_back(setup.data->source().notice());
   }
   setup.batches = std::make_unique<BatchSource>(*setup.data, batching);
-  if (setup.options.eval_every && !setup.options.eval_data_path) {
-    return Status::InvalidArgument("--eval-every needs --eval-data FILE");
-  }
   if (setup.options.eval_data_path) {
     MAREA_ASSIGN_OR_RETURN(setup.eval_data, open(*setup.options.eval_data_path));
     batching.order = SampleOrder::kSequential;
@@ -134,15 +162,8 @@ Status LoadData(RunSetup& setup) {
 }
 
 Status CountSteps(RunSetup& setup) {
-  if (setup.options.steps && setup.options.epochs) {
-    return Status::InvalidArgument("--steps and --epochs contradict each other: give one of them");
-  }
   setup.steps = setup.options.steps.value_or(setup.options.epochs.value_or(1) *
                                              setup.batches->steps_per_pass());
-  if (setup.steps == 0) {
-    return Status::InvalidArgument(
-        "there is nothing to do: --steps and --epochs must be 1 or more");
-  }
   if (setup.config.schedule_needs_total_steps) {
     setup.config.schedule.total_num_steps = static_cast<int64_t>(setup.steps);
     MAREA_RETURN_IF_ERROR(CheckLrSchedule(setup.config.schedule));
@@ -156,10 +177,6 @@ std::optional<Tier> FixedHome(const OffloadConfig& section) {
 }
 
 Status MakePlan(RunSetup& setup) {
-  MAREA_ASSIGN_OR_RETURN(ResolvedBudgets resolved, ResolveBudgets(setup.options, setup.config, setup.gpu));
-  Append(setup.warnings, resolved.warnings);
-  setup.budgets = resolved.budgets;
-  setup.store_paths = std::move(resolved.store_paths);
   MAREA_ASSIGN_OR_RETURN(const ProcessMemory process, ReadProcessMemory());
   const uint64_t token_bytes = uint64_t{12} * setup.batch.sequences * setup.batch.sequence_length *
                                setup.config.batch.accumulation_steps;
@@ -194,14 +211,10 @@ Status MakePlan(RunSetup& setup) {
 Result<std::unique_ptr<RunSetup>> PrepareRun(const RunOptions& options) {
   auto setup = std::make_unique<RunSetup>();
   setup->options = options;
-  if (options.slots != 1 && options.slots != 2) {
-    return Status::InvalidArgument("--slots must be 1 or 2");
-  }
-  if (options.wave_size && *options.wave_size == 0) {
-    return Status::InvalidArgument("--wave must be 1 or more");
-  }
+  MAREA_RETURN_IF_ERROR(CheckFlags(options));
   MAREA_RETURN_IF_ERROR(ChooseDevice(*setup));
   MAREA_RETURN_IF_ERROR(LoadConfig(*setup));
+  MAREA_RETURN_IF_ERROR(FindBudgets(*setup));
   MAREA_RETURN_IF_ERROR(StartRuntime(*setup));
   MAREA_RETURN_IF_ERROR(LoadModel(*setup));
   MAREA_RETURN_IF_ERROR(LoadData(*setup));

@@ -77,6 +77,19 @@ class BadNvmePaths(CommandCase):
         self.refuses(2, ["--nvme", "folder is missing"], nvme=":8GiB")
         self.refuses(2, ["the same folder"], nvme=["nvme", "./nvme"])
 
+    def test_is_found_before_the_data_is_read(self):
+        """Data may take minutes to scan: what can be known without it comes first."""
+        self.write("latin.txt", b"caf\xe9 " * 200)
+        self.refuses(2, ["latin.txt"], data="latin.txt", nvme="nvme")
+        for model in ("tiny", "no-model"):
+            wrong = {"model": model, "data": "latin.txt", "eval_data": "latin.txt"}
+            with self.subTest(model=model):
+                self.refuses(2, ["nowhere"], nvme="nowhere", **wrong)
+                self.refuses(3, ["nvme", "free"], nvme="nvme:900TB", **wrong)
+                self.refuses(2, ["nvme_path", "nowhere"], config=self.offloaded("nowhere"), **wrong)
+                self.refuses(2, ["--steps and --epochs"], steps=3, epochs=1, **wrong)
+                self.refuses(2, ["--steps", "1 or more"], steps=0, **wrong)
+
     def test_read_only(self):
         # /sys takes no files from anyone, root included.
         self.refuses(2, ["/sys"], nvme="/sys")
