@@ -201,6 +201,19 @@ class Plan(CommandCase):
             self.assertIn(part, process.stdout_text)
         self.assertEqual(self.tree(), before)
 
+    def test_knows_every_config_that_comes_along(self):
+        configs = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../configs")
+        files = sorted(name for name in os.listdir(configs) if name.endswith(".json"))
+        models = sorted(set(os.listdir(configs)) - set(files))
+        self.assertTrue(files and models)
+        for model in models:
+            for file in files:
+                with self.subTest(model=model, config=file):
+                    process = self.marea("plan", *self.run_flags(
+                        model=os.path.join(configs, model), config=os.path.join(configs, file),
+                        ram="2GiB", vram="512MiB", nvme="nvme"))
+                    self.assertEqual(process.returncode, 0, process.stderr_text)
+
     def test_ops_are_those_of_the_json(self):
         flags = self.run_flags(config="offloaded.json")
         plan = json.loads(self.marea("plan", *flags, "--json").stdout_text)
