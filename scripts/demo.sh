@@ -22,10 +22,15 @@ pathlib.Path(sys.argv[1] + ".partial").rename(sys.argv[1])
 PY
 fi
 
-steps=(--steps 24)
-for argument in "$@"; do
-  if [[ $argument == --steps* || $argument == --epochs* ]]; then steps=(); fi
+# The demo's own flags, each of which gives way to one that the user wrote.
+defaults=(--steps 24 --sequence-length 256 --vram 288MiB --ram 960MiB)
+flags=()
+for ((i = 0; i < ${#defaults[@]}; i += 2)); do
+  name=${defaults[i]}
+  given=" $* "
+  [[ $name == --steps ]] && given=${given//--epochs/--steps}
+  [[ $given == *" $name "* || $given == *" $name="* ]] || flags+=("$name" "${defaults[i + 1]}")
 done
 exec build/marea train --model configs/gpt2-byte --data "$out/stdlib.txt" \
-  --config configs/demo.json --output "$out/run" --device cpu --sequence-length 256 \
-  --vram 288MiB --ram 960MiB --nvme "$out/nvme" "${steps[@]}" "$@"
+  --config configs/demo.json --output "$out/run" --device cpu --nvme "$out/nvme" \
+  "${flags[@]}" "$@"
