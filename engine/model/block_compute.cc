@@ -24,6 +24,9 @@
 namespace marea {
 namespace {
 
+// Are weights leaves whose gradient autograd computes?
+enum class Gradients : uint8_t { kNone, kWanted };
+
 // The one place where torch's exceptions become Statuses.
 template <typename Work>
 Status Guarded(const std::string& what, Work work) {
@@ -57,14 +60,27 @@ struct BlockCompute::Impl {
     return ViewActivation(bytes, model.config, batch, precision, device);
   }
 
+  // What blocks compute in: the stored type, or fp32 where the CPU has no product of bf16.
+  Precision ComputePrecision() const {
+    return model.target.widens_bf16 ? Precision::kFp32 : precision;
+  }
+  // The tensor itself, or a wider copy.
+  at::Tensor Widened(const at::Tensor& stored) const {
+    return stored.to(TypeOf(ComputePrecision()));
+  }
+
   std::vector<at::Tensor> Views(const BlockShape& block, ByteSpans weights,
                                 Gradients gradients) const {
     MAREA_CHECK(weights.size() == block.groups.size(), "one span of weights for each group");
     std::vector<at::Tensor> views;
     for (size_t i = 0; i < weights.size(); ++i) {
       const GroupShape& group = model.groups[block.groups[i]];
-      AppendGroupViews(group, weights[i], precision, device,
-                       group.frozen ? Gradients::kNone : gradients, views);
+      const size_t first = views.size();
+      AppendGroupViews(group, weights[i], precision, device, views);
+      for (size_t k = first; k < views.size(); ++k) {
+        views[k] = Widened(views[k]);
+        if (gradients == Gradients::kWanted && !group.frozen) views[k].set_requires_grad(true);
+      }
     }
     return views;
   }
@@ -97,25 +113,25 @@ struct BlockCompute::Impl {
                     ByteSpan output) const {
     const at::AutoGradMode no_graph(false);
     const std::vector<at::Tensor> views = Views(block, weights, Gradients::kNone);
-    View(output).copy_(RunLayer(views, View(input)));
+    View(output).copy_(RunLayer(views, Widened(View(input))));
   }
 
   void LayerBackward(const BlockShape& block, ByteSpans weights, ByteSpan input, ByteSpan gradient,
                      ByteSpans trainable, Accumulate accumulate) const {
     const ByteSpan accumulator = Accumulators(block, trainable)[0];
     const GroupShape& group = model.groups[block.groups[0]];
-    at::Tensor output_gradient = View(gradient);
+    at::Tensor output_gradient = Widened(View(gradient));
     std::vector<at::Tensor> gradients;
     {
       const at::AutoGradMode graph(true);
-      at::Tensor x = View(input).set_requires_grad(true);
+      at::Tensor x = Widened(View(input)).set_requires_grad(true);
       const std::vector<at::Tensor> views = Views(block, weights, Gradients::kWanted);
       std::vector<at::Tensor> leaves = {x};
       if (!group.frozen) leaves.insert(leaves.end(), views.begin(), views.end());
       gradients = torch::autograd::grad({RunLayer(views, x)}, leaves, {output_gradient});
     }
     const at::AutoGradMode no_graph(false);
-    output_gradient.copy_(gradients[0]);
+    View(gradient).copy_(gradients[0]);
     if (group.frozen) return;
     for (size_t i = 0; i < group.tensors.size(); ++i) {
       AddGradient(group, i, gradients[i + 1], accumulator, accumulate);
@@ -145,7 +161,7 @@ struct BlockCompute::Impl {
                            MakeLossTargets(model.config, batch, micro_batch));
     const at::AutoGradMode no_graph(false);
     const std::vector<at::Tensor> views = Views(block, weights, Gradients::kNone);
-    const at::Tensor hidden = FinalNorm(model.config, views, View(input));
+    const at::Tensor hidden = FinalNorm(model.config, views, Widened(View(input)));
     if (device.is_cuda()) {
       gpu::CrossEntropy(Rows(hidden), views.back(), targets, ChunkRows(), loss_sum);
     } else {
@@ -165,7 +181,7 @@ struct BlockCompute::Impl {
     const GroupShape& norm = model.groups[block.groups[0]];
     const GroupShape& output = model.groups[block.groups[1]];
 
-    at::Tensor x = View(input).set_requires_grad(true);
+    at::Tensor x = Widened(View(input)).set_requires_grad(true);
     const std::vector<at::Tensor> views = Views(block, weights, Gradients::kWanted);
     at::Tensor hidden;
     {
@@ -218,7 +234,8 @@ Result<std::unique_ptr<BlockCompute>> BlockCompute::Create(const ModelShape& mod
   if (model.config.architecture == Architecture::kLlama) {
     MAREA_RETURN_IF_ERROR(Guarded("rotary position tables", [&] {
       const at::AutoGradMode no_graph(false);
-      impl->rope = MakeRopeTable(model.config, batch.sequence_length, TypeOf(precision), device);
+      impl->rope = MakeRopeTable(model.config, batch.sequence_length,
+                                 TypeOf(impl->ComputePrecision()), device);
       return Status::Ok();
     }));
   }

@@ -11,6 +11,9 @@
 // *trainable* group of the block in the same order (a frozen group has none), laid out as the
 // group. Spans have exactly these sizes; anything else is a programmer error and stops the process.
 //
+// Where the CPU has no fast product of bf16, a block computes in fp32 on widened copies (which are
+// part of its workspace) and rounds what leaves it: ComputeTarget::widens_bf16.
+//
 // Sums. Micro-batches of one step must be accumulated in ascending order, the first with kFirst:
 // then no grouping into waves changes a bit. At a fixed thread count the same inputs give the same
 // bits.

@@ -163,6 +163,16 @@ void AddBlock(ModelShape& model, BlockKind kind, std::string name, uint32_t laye
 
 }  // namespace
 
+bool CpuMultipliesBf16() {
+#if defined(__x86_64__)
+  // What torch asks for before it hands bf16 products to oneDNN.
+  return __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
+         __builtin_cpu_supports("avx512dq") != 0;
+#else
+  return true;
+#endif
+}
+
 uint64_t LossChunkRows(const ModelConfig& config, const BatchShape& batch,
                        const ComputeTarget& target) {
   const uint64_t tokens = uint64_t{batch.sequences} * batch.sequence_length;

@@ -57,18 +57,27 @@ struct BlockShape {
   double forward_flops = 0;  // one micro-batch, forward only
 };
 
+// Does torch have a fast product of bf16 matrices on this CPU? Without AVX-512 it has a loop that
+// is fifty times slower than its product in fp32.
+bool CpuMultipliesBf16();
+
 // What computes. Temporaries and the size of loss chunks depend on it.
 struct ComputeTarget {
-  // The CPU with so many threads (>= 1): what TorchRuntimeOptions will say.
-  ComputeTarget(uint32_t cpu_threads) : threads(cpu_threads) {}  // NOLINT: implicit
+  // This CPU with so many threads (>= 1): what TorchRuntimeOptions will say.
+  ComputeTarget(uint32_t cpu_threads)  // NOLINT: implicit
+      : threads(cpu_threads), widens_bf16(!CpuMultipliesBf16()) {}
   static ComputeTarget Gpu(uint32_t sm_count) {
     ComputeTarget target(1);
     target.gpu = true;
+    target.widens_bf16 = false;
     target.sm_count = sm_count;
     return target;
   }
 
   uint32_t threads;
+  // bf16 weights and activations are widened as a block begins, which then computes in fp32; what
+  // leaves it is rounded.
+  bool widens_bf16;
   bool gpu = false;
   uint32_t sm_count = 0;  // multiprocessors, on a GPU
 };

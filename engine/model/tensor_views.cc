@@ -38,15 +38,12 @@ at::Tensor ViewActivation(ByteSpan bytes, const ModelConfig& config, const Batch
 }
 
 void AppendGroupViews(const GroupShape& group, ByteSpan bytes, Precision precision,
-                      const c10::Device& device, Gradients gradients,
-                      std::vector<at::Tensor>& views) {
+                      const c10::Device& device, std::vector<at::Tensor>& views) {
   MAREA_CHECK(bytes.size() == group.elements * WeightBytes(precision), "a group of another size");
   for (const TensorShape& tensor : group.tensors) {
-    at::Tensor view =
+    views.push_back(
         at::from_blob(bytes.data() + tensor.first_element * WeightBytes(precision), tensor.dims,
-                      at::TensorOptions().dtype(TypeOf(precision)).device(device));
-    if (gradients == Gradients::kWanted) view.set_requires_grad(true);
-    views.push_back(std::move(view));
+                      at::TensorOptions().dtype(TypeOf(precision)).device(device)));
   }
 }
 

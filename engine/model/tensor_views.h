@@ -18,17 +18,14 @@ constexpr at::ScalarType TypeOf(Precision precision) {
   return precision == Precision::kBf16 ? at::kBFloat16 : at::kFloat;
 }
 
-enum class Gradients : uint8_t { kNone, kWanted };
-
 // [sequences, sequence_length, hidden]. REQUIRES: `bytes` has exactly that size.
 at::Tensor ViewActivation(ByteSpan bytes, const ModelConfig& config, const BatchShape& batch,
                           Precision precision, const c10::Device& device);
 
-// Appends a view of every tensor of the group, in order. With kWanted they are leaves whose
-// gradient autograd computes. REQUIRES: `bytes` holds the whole group in `precision`.
+// Appends a view of every tensor of the group, in order. REQUIRES: `bytes` holds the whole group in
+// `precision`.
 void AppendGroupViews(const GroupShape& group, ByteSpan bytes, Precision precision,
-                      const c10::Device& device, Gradients gradients,
-                      std::vector<at::Tensor>& views);
+                      const c10::Device& device, std::vector<at::Tensor>& views);
 
 // Adds the gradient of tensor `index` to its place in the group's fp32 accumulator; kFirst
 // overwrites.

@@ -179,6 +179,14 @@ Workspace HeadWorkspace(const ModelConfig& config, const BatchShape& batch, Prec
 
 Workspace BlockWorkspace(const ModelConfig& config, const BatchShape& batch, Precision precision,
                          const ComputeTarget& target, BlockKind kind, uint64_t parameters) {
+  if (precision == Precision::kBf16 && target.widens_bf16 && kind != BlockKind::kEmbedding) {
+    // As in fp32, with copies of the weights, of the input and of the output's gradient.
+    const Workspace wide = BlockWorkspace(config, batch, Precision::kFp32, target, kind, parameters);
+    const uint64_t tokens = uint64_t{batch.sequences} * batch.sequence_length;
+    const uint64_t hidden = tokens * config.hidden * sizeof(float);
+    const uint64_t weights = parameters * sizeof(float);
+    return {wide.forward_bytes + weights + hidden, wide.backward_bytes + weights + 2 * hidden};
+  }
   const Sizes s = MakeSizes(config, batch, precision, target, parameters);
   switch (kind) {
     case BlockKind::kEmbedding:
@@ -220,7 +228,8 @@ uint64_t ComputeFixedBytes(const ModelConfig& config, const BatchShape& batch,
                            Precision precision, const ComputeTarget& target) {
   uint64_t bytes = target.gpu ? kGpuBlasBytes : 0;
   if (config.architecture == Architecture::kLlama) {
-    bytes += uint64_t{2} * batch.sequence_length * config.head_dim * WeightBytes(precision);
+    const Precision type = target.widens_bf16 ? Precision::kFp32 : precision;
+    bytes += uint64_t{2} * batch.sequence_length * config.head_dim * WeightBytes(type);
   }
   return bytes;
 }
