@@ -28,12 +28,17 @@ class Filler {
     FixHomes();
     MAREA_RETURN_IF_ERROR(CheckFixedHomes());
     GrowVramRings();
-    if (limits_.whole_groups_in_vram && !weight_home_ && !state_home_) FillWithWholeGroups();
-    // The CPU's optimizer works in RAM: there, VRAM of its own only saves what would go to NVMe.
-    if (limits_.vram_inside_ram) Fill(Tier::kVram, {ShardKind::kWeight, ShardKind::kGradient});
-    GrowStaging();
+    if (limits_.vram_inside_ram) {
+      Fill(Tier::kVram, {ShardKind::kWeight, ShardKind::kGradient});
+      GrowStaging();
+    } else {
+      GrowStaging();
+      MAREA_RETURN_IF_ERROR(GrowOptimizerRing());
+      if (limits_.whole_groups_in_vram && !weight_home_ && !state_home_) FillWithWholeGroups();
+    }
     Fill(Tier::kRam, {ShardKind::kWeight, ShardKind::kGradient, ShardKind::kMasterLow,
                       ShardKind::kMoment1, ShardKind::kMoment2});
+    // On a GPU what is in VRAM without its states only saves what would go to NVMe.
     Fill(Tier::kVram, {ShardKind::kWeight, ShardKind::kGradient, ShardKind::kMasterLow,
                        ShardKind::kMoment1, ShardKind::kMoment2});
     SettleRings();
@@ -202,12 +207,6 @@ class Filler {
         spec_.weight_ring_bytes += layer_weights;
       }
     }
-    // Three chunks more: one fetched, one updated, one on its way home.
-    for (int slot = 0; slot < 3; ++slot) {
-      if (least.optimizer_bytes > 0 && Take(Tier::kVram, least.optimizer_bytes)) {
-        spec_.optimizer_ring_bytes += least.optimizer_bytes;
-      }
-    }
     if (Take(Tier::kVram, least.accumulator_bytes / 2 / kPageBytes * kPageBytes)) {
       spec_.accumulator_ring_bytes += least.accumulator_bytes / 2 / kPageBytes * kPageBytes;
     }
@@ -257,6 +256,23 @@ class Filler {
     uint64_t bytes = 0;
     for (const ShardKind kind : kPersistentKinds) bytes += GroupBytes(group, kind);
     return bytes;
+  }
+
+  // With the chunk's size known: room for two being fetched, one updated and one on its way home, or
+  // for as many of these as there is.
+  Status GrowOptimizerRing() {
+    const uint64_t one = MinimumRings(spec_).optimizer_bytes;
+    const uint64_t before = spec_.optimizer_ring_bytes;
+    if (one == 0) return Status::Ok();
+    for (uint64_t count = 4; count > 0; --count) {
+      if (one * count < before || !Take(Tier::kVram, one * count - before)) continue;
+      spec_.optimizer_ring_bytes = one * count;
+      return Status::Ok();
+    }
+    return Status::DoesNotFit(fmt::format(
+        "--vram {} has no room for the GPU's optimizer, which needs {} for the states of a chunk; "
+        "pass --optimizer-device cpu or a larger --vram",
+        FormatBytes(limits_.vram_bytes), FormatBytes(one)));
   }
 
   // Gives homes in `tier` to the kinds in order of value. A kind that does not fit whole is spread
