@@ -63,8 +63,7 @@ class CudaRegistrar final : public MemoryRegistrar {
     const auto run = [&](uint64_t first, uint64_t step) {
       for (uint64_t i = first; i < pieces; i += step) {
         const uint64_t begin = i * kPinPieceBytes;
-        statuses[i] =
-            work(memory.subspan(begin, std::min(kPinPieceBytes, memory.size() - begin)));
+        statuses[i] = work(memory.subspan(begin, std::min(kPinPieceBytes, memory.size() - begin)));
       }
     };
     const uint64_t threads = std::min(pieces, kPinThreadsMax);

@@ -237,7 +237,8 @@ void Executor::Receive(const News& news) {
 // Moves the lane's counters past what is launched and done.
 void Executor::Advance(int lane) {
   LaneState& state = lanes_[lane];
-  while (state.launched < state.issued && state.in_flight[state.launched - state.retired].launched) {
+  while (state.launched < state.issued &&
+         state.in_flight[state.launched - state.retired].launched) {
     ++state.launched;
   }
   while (!state.in_flight.empty() && state.in_flight.front().done) {

@@ -13,15 +13,15 @@
 namespace marea {
 
 struct GpuFacts {
-  int index = 0;      // as CUDA counts (CUDA_VISIBLE_DEVICES applies)
-  std::string name;   // "NVIDIA H200"
-  std::string pci;    // "0000:1b:00.0"
-  int major = 0;      // compute capability
+  int index = 0;     // as CUDA counts (CUDA_VISIBLE_DEVICES applies)
+  std::string name;  // "NVIDIA H200"
+  std::string pci;   // "0000:1b:00.0"
+  int major = 0;     // compute capability
   int minor = 0;
   uint64_t total_bytes = 0;
-  uint64_t free_bytes = 0;   // with this process's context already counted
-  int driver_version = 0;    // the newest CUDA that the driver serves: 13000 for 13.0
-  int runtime_version = 0;   // what this build is made with
+  uint64_t free_bytes = 0;  // with this process's context already counted
+  int driver_version = 0;   // the newest CUDA that the driver serves: 13000 for 13.0
+  int runtime_version = 0;  // what this build is made with
   uint32_t sm_count = 0;
 };
 

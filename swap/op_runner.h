@@ -6,9 +6,9 @@
 // any thread.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <concepts>
 #include <functional>
 #include <span>
 #include <utility>
@@ -35,8 +35,8 @@ class Completion {
  public:
   Completion() = default;
   template <typename Done>
-    requires std::invocable<Done&, Status> && (!std::same_as<std::decay_t<Done>, Completion>)
-  Completion(Done done)  // NOLINT(google-explicit-constructor): a lambda is a completion
+  requires std::invocable<Done&, Status> &&(!std::same_as<std::decay_t<Done>, Completion>)
+      Completion(Done done)  // NOLINT(google-explicit-constructor): a lambda is a completion
       : done_(std::move(done)) {}
   Completion(std::function<void(Status)> done, std::function<void()> launched)
       : done_(std::move(done)), launched_(std::move(launched)) {}

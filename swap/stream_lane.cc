@@ -11,16 +11,15 @@ namespace marea {
 Result<std::unique_ptr<StreamLane>> StreamLane::Create(const Options& options) {
   std::unique_ptr<StreamLane> lane(new StreamLane(options));
   if (options.stream == nullptr) {
-    MAREA_RETURN_IF_ERROR(
-        CudaStatus(cudaStreamCreateWithFlags(&lane->stream_, cudaStreamNonBlocking),
-                   "making a stream"));
+    MAREA_RETURN_IF_ERROR(CudaStatus(
+        cudaStreamCreateWithFlags(&lane->stream_, cudaStreamNonBlocking), "making a stream"));
   }
   // One more than can be in flight: an event is used again only when its op is long complete.
   lane->events_.resize(options.launch_depth + 1, nullptr);
   for (cudaEvent_t& event : lane->events_) {
-    MAREA_RETURN_IF_ERROR(CudaStatus(
-        cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
-        "making an event"));
+    MAREA_RETURN_IF_ERROR(
+        CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
+                   "making an event"));
   }
   // New threads begin on GPU 0.
   const auto choose_gpu = [gpu = options.gpu] { (void)cudaSetDevice(gpu); };
@@ -80,12 +79,10 @@ void StreamLane::Complete(const Order& order, cudaEvent_t event, const Completio
 Status StreamLane::StreamWaitFor(cudaStream_t other, uint64_t position) {
   MutexLock lock(mutex_);
   // The last one at or before the position; ops that the turn skipped were never launched.
-  const auto after = std::find_if(launched_.begin(), launched_.end(), [&](const Launched& op) {
-    return op.position > position;
-  });
+  const auto after = std::find_if(launched_.begin(), launched_.end(),
+                                  [&](const Launched& op) { return op.position > position; });
   if (after == launched_.begin()) return Status::Ok();  // all of them are complete
-  return CudaStatus(cudaStreamWaitEvent(other, std::prev(after)->event, 0),
-                    "ordering two streams");
+  return CudaStatus(cudaStreamWaitEvent(other, std::prev(after)->event, 0), "ordering two streams");
 }
 
 void StreamLane::Shutdown() {

@@ -91,11 +91,12 @@ void Swapper::Start(const OpCall& call, Completion done) {
     done(status.WithContext("op refused: " + Describe(parts_.plan, call.op())));
     return;
   }
-  RunOp(call, Completion([this, call, done](Status result) { Finish(call, std::move(result), done); },
-                         [this, call, done] {
-                           EndAtLaunch(call);
-                           done.Launched();
-                         }));
+  RunOp(call,
+        Completion([this, call, done](Status result) { Finish(call, std::move(result), done); },
+                   [this, call, done] {
+                     EndAtLaunch(call);
+                     done.Launched();
+                   }));
 }
 
 // Residency moves on, the op stays in flight.

@@ -110,7 +110,7 @@ class Swapper final : public OpRunner {
 
   mutable Mutex mutex_;
   ResidencyTable residency_ GUARDED_BY(mutex_);
-  std::vector<Copy> copies_ GUARDED_BY(mutex_);  // by Touch::copy
+  std::vector<Copy> copies_ GUARDED_BY(mutex_);          // by Touch::copy
   std::vector<LaunchedOp> launched_ GUARDED_BY(mutex_);  // as many as device lanes run ahead
   uint64_t in_flight_ GUARDED_BY(mutex_) = 0;
   bool failed_ GUARDED_BY(mutex_) = false;

@@ -170,7 +170,9 @@ struct BlockCompute::Impl {
     return Status::Ok();
   }
 
-  int64_t ChunkRows() const { return static_cast<int64_t>(LossChunkRows(model.config, batch, model.target)); }
+  int64_t ChunkRows() const {
+    return static_cast<int64_t>(LossChunkRows(model.config, batch, model.target));
+  }
 
   Status HeadBackward(const BlockShape& block, const MicroBatch& micro_batch, ByteSpans weights,
                       ByteSpan input, ByteSpan input_gradient, ByteSpans trainable,

@@ -47,8 +47,8 @@ at::Tensor Empty(int64_t count, at::ScalarType type) {
 // until the GPU has read it.
 template <typename T>
 at::Tensor Upload(std::span<const T> values, at::ScalarType type) {
-  at::Tensor pinned = at::empty({static_cast<int64_t>(values.size())},
-                                at::TensorOptions(type).pinned_memory(true));
+  at::Tensor pinned =
+      at::empty({static_cast<int64_t>(values.size())}, at::TensorOptions(type).pinned_memory(true));
   std::memcpy(pinned.mutable_data_ptr(), values.data(), values.size_bytes());
   return pinned.to(CurrentStream().device(), /*non_blocking=*/true);
 }
@@ -86,8 +86,8 @@ void AddOutputGradient(const at::Tensor& logits_gradient, const at::Tensor& rows
                        const OutputGradient& output, Accumulate accumulate) {
   if (output.accumulator.empty()) return;
   float* first = reinterpret_cast<float*>(output.accumulator.data()) + output.matrix.first_element;
-  at::Tensor sum = at::from_blob(first, output.matrix.dims,
-                                 at::TensorOptions(at::kFloat).device(rows.device()));
+  at::Tensor sum =
+      at::from_blob(first, output.matrix.dims, at::TensorOptions(at::kFloat).device(rows.device()));
   const at::Tensor transposed = logits_gradient.t();
   const bool begins = accumulate == Accumulate::kFirst;
   if (rows.scalar_type() == at::kFloat) {
@@ -123,8 +123,8 @@ void EmbedBackward(const ModelShape& model, const BatchShape& batch, Precision p
   const size_t count = size_t{batch.sequences} * batch.sequence_length;
   std::vector<uint32_t> memory(TokenGroupsWords(count));
   const int64_t padding = model.config.padding_token ? int64_t{*model.config.padding_token} : -1;
-  const TokenGroups groups = TokenGrouper(model.config.vocabulary)
-                                 .Group(std::span(tokens, count), padding, memory);
+  const TokenGroups groups =
+      TokenGrouper(model.config.vocabulary).Group(std::span(tokens, count), padding, memory);
   const at::Tensor on_device = Upload(std::span(std::as_const(memory)), at::kInt);
   const auto* words = static_cast<const uint32_t*>(on_device.const_data_ptr());
   EmbedSums sums;
@@ -163,8 +163,8 @@ void CrossEntropyGradients(const at::Tensor& hidden, const at::Tensor& output_ma
     const int64_t count = std::min(chunk_rows, hidden.size(0) - first);
     const at::Tensor rows = hidden.narrow(0, first, count);
     const at::Tensor logits = at::mm(rows, output_matrix.t());
-    Check(CrossEntropyGradientsOnGpu(ChunkOf(logits, on_device, first, row_losses), scale,
-                                     Native()));
+    Check(
+        CrossEntropyGradientsOnGpu(ChunkOf(logits, on_device, first, row_losses), scale, Native()));
     at::Tensor rows_gradient = hidden_gradient.narrow(0, first, count);
     at::mm_out(rows_gradient, logits, output_matrix);
     AddOutputGradient(logits, rows, output, first == 0 ? output.accumulate : Accumulate::kAdd);

@@ -41,9 +41,9 @@ void AppendGroupViews(const GroupShape& group, ByteSpan bytes, Precision precisi
                       const c10::Device& device, std::vector<at::Tensor>& views) {
   MAREA_CHECK(bytes.size() == group.elements * WeightBytes(precision), "a group of another size");
   for (const TensorShape& tensor : group.tensors) {
-    views.push_back(
-        at::from_blob(bytes.data() + tensor.first_element * WeightBytes(precision), tensor.dims,
-                      at::TensorOptions().dtype(TypeOf(precision)).device(device)));
+    views.push_back(at::from_blob(bytes.data() + tensor.first_element * WeightBytes(precision),
+                                  tensor.dims,
+                                  at::TensorOptions().dtype(TypeOf(precision)).device(device)));
   }
 }
 

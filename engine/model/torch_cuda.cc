@@ -83,8 +83,8 @@ Status ReserveTorchMemory(int gpu, uint64_t bytes) {
     (void)free_bytes;
     // A process that ran before holds something already: cuBLAS's workspaces, its own reserve.
     const uint64_t held = ReadTorchMemory(gpu).reserved_bytes;
-    const double share = static_cast<double>(held + bytes + kSmallSegmentsBytes) /
-                         static_cast<double>(total_bytes);
+    const double share =
+        static_cast<double>(held + bytes + kSmallSegmentsBytes) / static_cast<double>(total_bytes);
     Allocator().setMemoryFraction(std::min(1.0, share), device.index());
     // Taken and given back to torch's cache: one segment, from which every temporary is cut.
     (void)at::empty({static_cast<int64_t>(bytes)}, at::TensorOptions(at::kByte).device(device));

@@ -27,7 +27,7 @@ struct Sizes {
   uint64_t gradients;          // of all of the block's parameters
   uint64_t attention_scratch;  // of forward
   uint64_t attention_back_scratch;
-  uint64_t forward_scratch;    // of matrix products
+  uint64_t forward_scratch;  // of matrix products
   uint64_t backward_scratch;
 };
 
@@ -181,7 +181,8 @@ Workspace BlockWorkspace(const ModelConfig& config, const BatchShape& batch, Pre
                          const ComputeTarget& target, BlockKind kind, uint64_t parameters) {
   if (precision == Precision::kBf16 && target.widens_bf16 && kind != BlockKind::kEmbedding) {
     // As in fp32, with copies of the weights, of the input and of the output's gradient.
-    const Workspace wide = BlockWorkspace(config, batch, Precision::kFp32, target, kind, parameters);
+    const Workspace wide =
+        BlockWorkspace(config, batch, Precision::kFp32, target, kind, parameters);
     const uint64_t tokens = uint64_t{batch.sequences} * batch.sequence_length;
     const uint64_t hidden = tokens * config.hidden * sizeof(float);
     const uint64_t weights = parameters * sizeof(float);
@@ -224,8 +225,8 @@ double BlockForwardFlops(const ModelConfig& config, const BatchShape& batch, Blo
   return 2 * tokens * hidden * config.vocabulary;
 }
 
-uint64_t ComputeFixedBytes(const ModelConfig& config, const BatchShape& batch,
-                           Precision precision, const ComputeTarget& target) {
+uint64_t ComputeFixedBytes(const ModelConfig& config, const BatchShape& batch, Precision precision,
+                           const ComputeTarget& target) {
   uint64_t bytes = target.gpu ? kGpuBlasBytes : 0;
   if (config.architecture == Architecture::kLlama) {
     const Precision type = target.widens_bf16 ? Precision::kFp32 : precision;

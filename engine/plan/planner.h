@@ -40,11 +40,11 @@ struct PlanRequest {
   std::optional<Tier> state_home;     // offload_optimizer: master_low and both moments
   VramKind vram_kind = VramKind::kInsideRam;
   OptimizerDevice optimizer_device = OptimizerDevice::kAuto;
-  uint64_t vram_bytes = 0;       // --vram
+  uint64_t vram_bytes = 0;        // --vram
   uint64_t vram_fixed_bytes = 0;  // of that, what the driver and libraries take
-  uint64_t ram_bytes = 0;        // --ram, the whole process
-  uint64_t ram_fixed_bytes = 0;  // of that, what libraries, threads and data take
-  uint64_t nvme_bytes = 0;       // all paths together; 0: no NVMe
+  uint64_t ram_bytes = 0;         // --ram, the whole process
+  uint64_t ram_fixed_bytes = 0;   // of that, what libraries, threads and data take
+  uint64_t nvme_bytes = 0;        // all paths together; 0: no NVMe
   uint32_t nvme_paths = 0;
   uint32_t slots = 2;
 };

@@ -86,9 +86,8 @@ class Filler {
     spec_.accumulator_ring_bytes = least.accumulator_bytes;
     spec_.activation_ring_bytes = least.activation_bytes;
     spec_.optimizer_ring_bytes = least.optimizer_bytes;
-    const uint64_t needed =
-        least.weight_bytes + least.accumulator_bytes + least.optimizer_bytes + activations +
-        limits_.workspace_bytes + limits_.vram_fixed_bytes;
+    const uint64_t needed = least.weight_bytes + least.accumulator_bytes + least.optimizer_bytes +
+                            activations + limits_.workspace_bytes + limits_.vram_fixed_bytes;
     vram_used_ = needed;
     ram_used_ = limits_.ram_fixed_bytes + (limits_.vram_inside_ram ? needed : 0);
     if (needed <= limits_.vram_bytes) return Status::Ok();
@@ -258,8 +257,8 @@ class Filler {
     return bytes;
   }
 
-  // With the chunk's size known: room for two being fetched, one updated and one on its way home, or
-  // for as many of these as there is.
+  // With the chunk's size known: room for two being fetched, one updated and one on its way home,
+  // or for as many of these as there is.
   Status GrowOptimizerRing() {
     const uint64_t one = MinimumRings(spec_).optimizer_bytes;
     const uint64_t before = spec_.optimizer_ring_bytes;

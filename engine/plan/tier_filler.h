@@ -21,7 +21,7 @@ struct TierLimits {
   uint64_t vram_fixed_bytes = 0;  // of VRAM
   // Put groups into VRAM whole, with all their states, where the GPU updates them in place.
   bool whole_groups_in_vram = false;
-  uint64_t nvme_bytes = 0;       // 0: no NVMe
+  uint64_t nvme_bytes = 0;  // 0: no NVMe
   uint32_t slots = 2;
   uint64_t chunk_elements_min = 0;
   uint64_t chunk_elements_max = 0;

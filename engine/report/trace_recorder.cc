@@ -60,8 +60,8 @@ void TraceRecorder::OnComplete(uint32_t op_index, uint64_t turn, double seconds)
   if (event != nullptr) event->end = seconds;
 }
 
-// Ops of a lane begin in order, so its spans come sorted by begin; each goes to the first row that is
-// free by then. The number of rows is the most that were in flight at once.
+// Ops of a lane begin in order, so its spans come sorted by begin; each goes to the first row that
+// is free by then. The number of rows is the most that were in flight at once.
 std::vector<TraceRecorder::Row> TraceRecorder::RowsOf(Lane lane) const {
   std::vector<Row> rows;
   const std::vector<uint32_t>& ops = plan_.lane_ops[static_cast<int>(lane)];

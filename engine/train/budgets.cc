@@ -89,8 +89,7 @@ Status ResolveVram(const RunOptions& options, const std::optional<GpuFacts>& gpu
                    Budgets& budgets) {
   const SizeLimit limit = options.vram.value_or(SizeLimit{});
   if (!gpu) {
-    budgets.vram_bytes =
-        Apply(limit, budgets.ram_bytes, ShareOf(kCpuVramShare, budgets.ram_bytes));
+    budgets.vram_bytes = Apply(limit, budgets.ram_bytes, ShareOf(kCpuVramShare, budgets.ram_bytes));
     return Status::Ok();
   }
   budgets.vram_bytes = Apply(limit, gpu->total_bytes, ShareOf(kGpuVramShare, gpu->free_bytes));

@@ -26,9 +26,9 @@ struct ResolvedBudgets {
 };
 
 // Without flags: 80% of the smaller of cgroup limit and RAM, 90% of the GPU's free memory (on the
-// CPU half of RAM is the stand-in for VRAM), no NVMe beyond what the config names. A cgroup limit caps --ram. Checks every
-// NVMe path (nvme_directory.h). InvalidArgument for a path that cannot serve; DoesNotFit for one
-// that is full.
+// CPU half of RAM is the stand-in for VRAM), no NVMe beyond what the config names. A cgroup limit
+// caps --ram. Checks every NVMe path (nvme_directory.h). InvalidArgument for a path that cannot
+// serve; DoesNotFit for one that is full.
 Result<ResolvedBudgets> ResolveBudgets(const RunOptions& options, const TrainingConfig& config,
                                        const std::optional<GpuFacts>& gpu);
 

@@ -27,8 +27,8 @@ namespace marea {
 
 struct RunSetup {
   RunOptions options;
-  std::optional<GpuFacts> gpu;   // none: the CPU computes
-  uint32_t threads = 1;          // of the compute library and of the optimizer
+  std::optional<GpuFacts> gpu;  // none: the CPU computes
+  uint32_t threads = 1;         // of the compute library and of the optimizer
   SimdLevel simd_level = DetectSimdLevel();
   ModelFolder folder;
   std::unique_ptr<ModelWeights> weights;  // null: random initial values

@@ -97,7 +97,8 @@ void StepRunner::Start(const OpCall& call, Completion done) {
   if (call.op().lane == Lane::kCpu) {
     optimizer_->Post([this, call, done = std::move(done)] { done(Optimize(call)); });
   } else {
-    options_.device->Compute(call, [this, call] { return Compute(call); }, std::move(done));
+    options_.device->Compute(
+        call, [this, call] { return Compute(call); }, std::move(done));
   }
 }
 

@@ -42,8 +42,8 @@ struct TurnOutcome {
 
 struct StepRunnerOptions {
   const PlanSpec* spec = nullptr;
-  Device* device = nullptr;        // outlives the runner
-  std::optional<int> gpu;          // none: compute on the CPU
+  Device* device = nullptr;  // outlives the runner
+  std::optional<int> gpu;    // none: compute on the CPU
   BatchShape batch{};
   double gradient_clipping = 0;  // 0: off
   uint32_t optimizer_threads = 1;

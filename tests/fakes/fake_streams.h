@@ -29,8 +29,7 @@ class FakeStreams {
   // `begin` when the stream gets to it and `end` that much later. `call` may be null: then the op
   // waits for nothing else.
   void Run(Lane lane, const OpCall* call, uint64_t enqueueing, uint64_t duration,
-           std::function<void()> launched, std::function<void()> begin,
-           std::function<void()> end) {
+           std::function<void()> launched, std::function<void()> begin, std::function<void()> end) {
     Stream& stream = streams_[static_cast<size_t>(lane)];
     stream.free_to_launch = std::max(stream.free_to_launch, clock_.now() + enqueueing);
     OpCall copy = call == nullptr ? OpCall{} : *call;
@@ -50,7 +49,7 @@ class FakeStreams {
  private:
   struct Stream {
     uint64_t free_to_launch = 0;
-    uint64_t end = 0;                    // of the last op launched
+    uint64_t end = 0;                   // of the last op launched
     std::map<uint64_t, uint64_t> ends;  // by absolute position
   };
 

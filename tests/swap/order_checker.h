@@ -40,8 +40,7 @@ class OrderChecker : public ExecutorObserver {
       Fail(op, turn, "is run or skipped against the mask");
     }
     const uint32_t launches = launch_depth_[static_cast<size_t>(op.lane)];
-    const uint32_t depth =
-        launches > 0 ? launches : plan_.lane_depth[static_cast<size_t>(op.lane)];
+    const uint32_t depth = launches > 0 ? launches : plan_.lane_depth[static_cast<size_t>(op.lane)];
     if (lane.issued - lane.retired > depth) Fail(op, turn, "exceeds the depth of its lane");
     for (const Wait& wait : op.waits) {
       const bool on_device = launches > 0 && launch_depth_[static_cast<size_t>(wait.lane)] > 0;

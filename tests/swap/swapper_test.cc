@@ -1,6 +1,5 @@
 // The swapper under a virtual clock, on one thread: every placement of a small plan, every byte
 // checked by the ops themselves; faults of the drive; and plans that residency must contradict.
-#include "swap/swap_stats.h"
 #include "swap/swapper.h"
 
 #include <gtest/gtest.h>
@@ -18,6 +17,7 @@
 #include "swap/plan_waits.h"
 #include "swap/shard_access.h"
 #include "swap/store_layout.h"
+#include "swap/swap_stats.h"
 #include "swap/tier_store.h"
 #include "tests/fakes/faulty_block_device.h"
 #include "tests/fakes/virtual_clock.h"
@@ -111,8 +111,7 @@ class Rig {
     }
     bounce_bytes_ = RoundUp(table_.chunk_bytes_max(), kPageBytes);
     bounce_ = MakePages(bounce_bytes_);
-    swapper_ =
-        std::make_unique<Swapper>(SwapperParts{plan_, table_, io_.get(), runner_, runner_});
+    swapper_ = std::make_unique<Swapper>(SwapperParts{plan_, table_, io_.get(), runner_, runner_});
     access_ =
         std::make_unique<ShardAccess>(*swapper_, bases_, std::span(bounce_.get(), bounce_bytes_),
                                       [this] { ASSERT_TRUE(Advance()); });

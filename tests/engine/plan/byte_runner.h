@@ -3,8 +3,8 @@
 // An op takes a random time. It reads when it starts, and writes either at once or at its very end;
 // in the second case it spoils what it will write as it starts. When it ends, what it read must not
 // have changed meanwhile, and what it wrote must still be there. Copies are held to the same. So a
-// neighbour that comes too early or too late meets, or makes, wrong bytes. Lanes with a launch depth
-// are streams of a GPU: their ops are launched ahead, and begin when the stream gets to them.
+// neighbour that comes too early or too late meets, or makes, wrong bytes. Lanes with a launch
+// depth are streams of a GPU: their ops are launched ahead, and begin when the stream gets to them.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +51,7 @@ class ByteRunner final : public OpRunner, public DeviceCopy {
   void RunCopy(std::span<std::byte> destination, std::span<const std::byte> source,
                Completion done);
   // Calls `run` with a completion, at once or when the stream gets there.
-  void InLane(Lane lane, const OpCall* call, Completion done,
-              std::function<void(Completion)> run);
+  void InLane(Lane lane, const OpCall* call, Completion done, std::function<void(Completion)> run);
   Status Fail(std::string what);
   Status EndOp(const OpCall& call, uint64_t read_hash, uint64_t pure_hash, bool writes_late);
   uint64_t Delay();

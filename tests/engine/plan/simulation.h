@@ -56,7 +56,7 @@ struct SimulationOptions {
   DelayOptions delays;
   FaultyDeviceOptions device;
   LaunchDepth launch_depth{};  // lanes that are streams of a GPU
-  bool eio_once = false;  // every chunk's first transfer in each direction fails once
+  bool eio_once = false;       // every chunk's first transfer in each direction fails once
   Failure failure = Failure::kNone;
 };
 
