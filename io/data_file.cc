@@ -196,7 +196,9 @@ Status Preallocate(int fd, const std::string& path, uint64_t bytes,
   if (result != 0 && errno != EOPNOTSUPP && errno != ENOSYS) {
     return Status::Io(fmt::format("{}: preallocating {} bytes", path, bytes), errno);
   }
-  MAREA_RETURN_IF_ERROR(WriteAll(fd, path, bytes, options.progress));
+  if (options.first_write == FirstWrite::kInCreate) {
+    MAREA_RETURN_IF_ERROR(WriteAll(fd, path, bytes, options.progress));
+  }
   if (::fsync(fd) != 0) return Status::Io(path + ": fsync", errno);
   const UniqueFd folder(::open(FolderOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder.valid() || ::fsync(folder.get()) != 0) {

@@ -1,7 +1,8 @@
 // One preallocated file on NVMe, opened for direct I/O and locked: where a tier's bytes live.
 //
-// The file is written once, whole, before use: unwritten extents read back at memory speed and make
-// every figure lie, and a full drive shows before training instead of in it. An exclusive flock
+// The file is written once, whole, before use (by Create, unless its owner takes that over):
+// unwritten extents read back at memory speed and make every figure lie, and a full drive shows
+// before training instead of in it. An exclusive flock
 // keeps a second run away for as long as the object lives. The lock of a process that was killed
 // stays until the kernel has finished its transfers: Create and Open wait up to 5 s for it, unless
 // the kernel names a holder that runs.
@@ -23,8 +24,13 @@ namespace marea {
 // figure measured on it is a figure of the page cache too; DataFile::direct() tells.
 enum class BufferedIo : uint8_t { kRefuse, kAllow };
 
+// Who writes the file once before it is used. kByOwner: space is reserved, but until the owner has
+// written every byte, what it reads may come from no drive.
+enum class FirstWrite : uint8_t { kInCreate, kByOwner };
+
 struct DataFileOptions {
   BufferedIo buffered = BufferedIo::kRefuse;
+  FirstWrite first_write = FirstWrite::kInCreate;
   // Called while the file is written, with bytes done and in all. An error stops the creation and
   // is returned; use it to show progress and to cancel.
   std::function<Status(uint64_t, uint64_t)> progress;

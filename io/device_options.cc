@@ -36,6 +36,10 @@ Status ValidateOptions(const BlockDeviceOptions& options) {
     return Status::InvalidArgument(
         fmt::format("a device with room for {} requests makes no sense", options.capacity));
   }
+  if (!(options.silence_seconds_max >= 0 && options.silence_seconds_max <= 1e9)) {
+    return Status::InvalidArgument(
+        fmt::format("silence of {} seconds makes no sense", options.silence_seconds_max));
+  }
   return Status::Ok();
 }
 

@@ -26,6 +26,10 @@ struct BlockDeviceOptions {
   uint64_t request_bytes = kMiB;
   // The most requests that may be submitted and not yet reaped.
   size_t capacity = 4096;
+  // A drive that has transfers and completes none of them for so long is taken for dead: the device
+  // breaks, and everything in flight fails with ETIMEDOUT. 0: wait for ever. Only io_uring can let
+  // go of a transfer; a thread in pread or pwrite stays with it.
+  double silence_seconds_max = 120;
   // Forces one mode: if it is impossible here, making the device fails and names the cause.
   std::optional<IoMode> mode;
 };

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -22,6 +23,9 @@ namespace {
 
 constexpr uint64_t kWakeToken = UINT64_MAX;
 constexpr int kBusyRetriesMax = 10'000;
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::milliseconds kShortestWait(1);
 
 class UringDevice : public FileDevice {
  public:
@@ -48,9 +52,12 @@ class UringDevice : public FileDevice {
   const RegisteredBuffers buffers_;
   const UniqueFd wake_fd_;
   bool enabled_ = false;
-  bool woken_ = false;       // a Wake that no blocking Reap has answered yet
-  uint64_t wake_value_ = 0;  // where the kernel puts the eventfd's count
-  int busy_retries_ = 0;     // in a row
+  bool woken_ = false;                 // a Wake that no blocking Reap has answered yet
+  uint64_t wake_value_ = 0;            // where the kernel puts the eventfd's count
+  int busy_retries_ = 0;               // in a row
+  const Clock::duration silence_max_;  // 0: none is too long
+  Clock::time_point heard_;            // of the drive, or when it was first asked
+  bool timed_out_ = false;             // the last wait ended without an answer
   std::optional<Status> broken_;
   std::atomic<bool> wake_pending_{false};  // set by Wake, cleared by the driving thread
 };
@@ -61,7 +68,9 @@ UringDevice::UringDevice(std::span<const DeviceFile> files, const BlockDeviceOpt
     : FileDevice(files, options, std::move(report)),
       ring_(std::move(ring)),
       buffers_(std::move(buffers)),
-      wake_fd_(std::move(wake_fd)) {}
+      wake_fd_(std::move(wake_fd)),
+      silence_max_(std::chrono::duration_cast<Clock::duration>(
+          std::chrono::duration<double>(options.silence_seconds_max))) {}
 
 UringDevice::~UringDevice() {
   // Memory of pieces that are out belongs to the kernel until they end.
@@ -76,6 +85,7 @@ Status UringDevice::Submit(std::span<const IoRequest> requests) {
   EnsureEnabled();
   if (broken_.has_value()) return *broken_;
   MAREA_CHECK(requests.size() <= capacity() - in_flight(), "more requests than the capacity");
+  if (transfers_.pieces_out() == 0) heard_ = Clock::now();
   for (const IoRequest& request : requests) transfers_.Add(request);
   Fill();
   SubmitFilled();
@@ -168,6 +178,7 @@ void UringDevice::Collect() {
   bool wake = false;
   int wake_result = 0;
   unsigned count = 0;
+  bool heard = false;
   if (broken_.has_value()) return;
   while ((count = io_uring_peek_batch_cqe(ring_.get(), cqes.data(), kBatch)) > 0) {
     for (unsigned i = 0; i < count; ++i) {
@@ -177,10 +188,12 @@ void UringDevice::Collect() {
         wake_result = cqes[i]->res;
       } else {
         transfers_.Finish(token, cqes[i]->res);
+        heard = true;
       }
     }
     io_uring_cq_advance(ring_.get(), count);
   }
+  if (heard) heard_ = Clock::now();
   if (wake_result < 0 && wake_result != -EINTR && wake_result != -EAGAIN) {
     Break(-wake_result, "the eventfd that wakes the device cannot be read");
   }
@@ -201,8 +214,33 @@ void UringDevice::SubmitFilled() {
   }
 }
 
+// An idle device waits for a Wake for as long as it takes; one with transfers, only as long as the
+// drive may be silent.
 void UringDevice::WaitForOne() {
-  static_cast<void>(HandleEnterResult(io_uring_submit_and_wait(ring_.get(), 1)));
+  if (transfers_.pieces_out() == 0 || silence_max_ == Clock::duration::zero() ||
+      !ring_.can_wait_with_limit()) {
+    static_cast<void>(HandleEnterResult(io_uring_submit_and_wait(ring_.get(), 1)));
+    return;
+  }
+  const Clock::duration left = heard_ + silence_max_ - Clock::now();
+  if (left <= Clock::duration::zero() && timed_out_) {
+    const double seconds = std::chrono::duration<double>(silence_max_).count();
+    Break(
+        ETIMEDOUT,
+        fmt::format("the drive has not answered for {:.3g} seconds (`dmesg` may say why)", seconds)
+            .c_str());
+    return;
+  }
+  const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                               std::max<Clock::duration>(left, kShortestWait))
+                               .count();
+  __kernel_timespec limit{.tv_sec = nanoseconds / 1'000'000'000,
+                          .tv_nsec = nanoseconds % 1'000'000'000};
+  io_uring_cqe* cqe = nullptr;
+  const int result = io_uring_submit_and_wait_timeout(ring_.get(), &cqe, 1, &limit, nullptr);
+  timed_out_ = result == -ETIME;  // the caller looks for completions before it comes here again
+  if (timed_out_) return;
+  static_cast<void>(HandleEnterResult(result));
 }
 
 // False if the ring is broken. A kernel that is short of memory (EAGAIN) or has completions to hand

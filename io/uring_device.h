@@ -18,7 +18,9 @@
 //
 // If io_uring_enter itself fails, the device is broken: every request in flight completes with that
 // Status, later ones are refused with it. The memory of requests that failed so may still be
-// written by the kernel until the device is destroyed.
+// written by the kernel until the device is destroyed. A drive that is silent for longer than
+// BlockDeviceOptions allows breaks the device too (ETIMEDOUT); the kernel keeps the pages of its
+// transfers until they end, even when the device and the memory are gone.
 #pragma once
 
 #include <cstddef>

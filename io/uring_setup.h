@@ -26,6 +26,8 @@ class Ring {
 
   io_uring* get() const { return ring_.get(); }
   bool starts_disabled() const { return (flags_ & IORING_SETUP_R_DISABLED) != 0; }
+  // Without it (before Linux 5.11) a wait with a limit costs a request of its own.
+  bool can_wait_with_limit() const { return (ring_->features & IORING_FEAT_EXT_ARG) != 0; }
 
  private:
   struct Exit {

@@ -9,6 +9,7 @@ namespace marea {
 
 int RunTrainCommand(const std::vector<std::string>& arguments);
 int RunPlanCommand(const std::vector<std::string>& arguments);
+int RunBenchCommand(const std::vector<std::string>& arguments);
 int RunInspectCommand(const std::vector<std::string>& arguments);
 int RunReportCommand(const std::vector<std::string>& arguments);
 

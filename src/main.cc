@@ -26,6 +26,7 @@ constexpr Command kCommands[] = {
     {"train", "train a model within budgets of VRAM, RAM and NVMe", RunTrainCommand},
     {"plan", "say what a run would place where and do in a step, and train nothing",
      RunPlanCommand},
+    {"bench", "measure what NVMe drives give a training run", RunBenchCommand},
     {"inspect", "describe an arena, a model folder, a safetensors file or a plan",
      RunInspectCommand},
     {"report", "say what this machine has, what works, and what does not and why",
@@ -44,7 +45,7 @@ std::string HelpText() {
 
 int Dispatch(const std::vector<std::string>& words) {
   if (words.empty()) {
-    PrintError("which command? train, plan, inspect or report (`marea --help`)");
+    PrintError("which command? train, plan, bench, inspect or report (`marea --help`)");
     return ExitCode(ErrorCode::kInvalidArgument);
   }
   const std::string& name = words.front();

@@ -1,0 +1,110 @@
+#include "src/bench/stream_runner.h"
+
+#include <pthread.h>
+
+#include <optional>
+#include <system_error>
+
+#include "io/check.h"
+#include "io/topology.h"
+
+namespace marea {
+namespace {
+
+constexpr uint64_t kWholeVerifyEvery = 64;
+
+}  // namespace
+
+StreamRunner::StreamRunner(const Stream& stream, const StreamControl& control)
+    : stream_(stream), control_(control), slot_bytes_(stream.workload->bytes_max()) {
+  const size_t slots = stream.memory.size() / slot_bytes_;
+  MAREA_CHECK(slots > 0 && slots <= stream.device->capacity(), "no room for a transfer");
+  slots_.resize(slots);
+  for (size_t i = slots; i-- > 0;) free_.push_back(i);
+  batch_.reserve(slots);
+  done_.resize(slots, IoCompletion{0, Status::Ok()});
+}
+
+Status StreamRunner::Start() {
+  try {
+    thread_ = std::thread([this] { Run(); });
+  } catch (const std::system_error& error) {
+    return Status::Errno(ErrorCode::kUnavailable, "a thread cannot be started",
+                         error.code().value());
+  }
+  pthread_setname_np(thread_.native_handle(), "marea-bench");
+  return Status::Ok();
+}
+
+void StreamRunner::Run() {
+  // Without it memory is only less local.
+  if (stream_.numa_node >= 0) static_cast<void>(BindThisThreadToNode(stream_.numa_node));
+  status_ = Loop();
+  // After a failure the kernel may still use the memory of others in flight.
+  while (!status_.ok() && stream_.device->in_flight() > 0) {
+    static_cast<void>(stream_.device->Reap(done_, ReapWait::kUntilOne));
+  }
+  ended_at_ = StreamClock::now();
+  ended_.store(true, std::memory_order_release);
+}
+
+Status StreamRunner::Loop() {
+  while (true) {
+    const StreamPhase phase = control_.phase.load(std::memory_order_relaxed);
+    if (phase == StreamPhase::kMeasure && seen_ != phase) latency_.Clear();
+    seen_ = phase;
+    if (control_.end_rounds.load(std::memory_order_relaxed) && !rounds_end_) {
+      rounds_end_ = true;
+      stream_.workload->EndAfterRound();
+    }
+    if (phase != StreamPhase::kDrain) MAREA_RETURN_IF_ERROR(SubmitBatch());
+    if (stream_.device->in_flight() == 0) {
+      if (phase == StreamPhase::kDrain || stream_.workload->ended()) return Status::Ok();
+      return Status::Failed("the transfers of the plan wait for each other for ever");
+    }
+    const size_t count = stream_.device->Reap(done_, ReapWait::kUntilOne);
+    const StreamClock::time_point now = StreamClock::now();
+    for (size_t i = 0; i < count; ++i) MAREA_RETURN_IF_ERROR(Take(done_[i], now));
+  }
+}
+
+Status StreamRunner::SubmitBatch() {
+  batch_.clear();
+  const StreamClock::time_point now = StreamClock::now();
+  while (!free_.empty()) {
+    const std::optional<BenchTransfer> next = stream_.workload->Next();
+    if (!next.has_value()) break;
+    const size_t slot = free_.back();
+    free_.pop_back();
+    slots_[slot] = {*next, now};
+    const std::span<std::byte> memory = MemoryOf(slot);
+    if (next->direction == IoDirection::kWrite) {
+      stream_.files[next->file]->stamps.Stamp(memory, next->offset);
+    }
+    batch_.push_back({next->direction, next->file, next->offset, memory.data(), next->bytes, slot});
+  }
+  return batch_.empty() ? Status::Ok() : stream_.device->Submit(batch_);
+}
+
+Status StreamRunner::Take(const IoCompletion& completion, StreamClock::time_point now) {
+  MAREA_RETURN_IF_ERROR(completion.status);
+  const size_t slot = completion.tag;
+  const BenchTransfer& transfer = slots_[slot].transfer;
+  latency_.Add(static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(now - slots_[slot].begun).count()));
+  if (transfer.direction == IoDirection::kRead) {
+    const bool whole = stream_.verify == VerifyDepth::kBodies || ++reads_ % kWholeVerifyEvery == 0;
+    const BenchFile& file = *stream_.files[transfer.file];
+    MAREA_RETURN_IF_ERROR(file.stamps.Verify(MemoryOf(slot), transfer.offset,
+                                             whole ? VerifyDepth::kBodies : VerifyDepth::kStamps,
+                                             file.file.path()));
+    read_bytes_.fetch_add(transfer.bytes, std::memory_order_relaxed);
+  } else {
+    write_bytes_.fetch_add(transfer.bytes, std::memory_order_relaxed);
+  }
+  stream_.workload->Done(transfer);
+  free_.push_back(slot);
+  return Status::Ok();
+}
+
+}  // namespace marea

@@ -1,0 +1,85 @@
+// One stream of a measurement: the thread that drives a device, and what it has counted.
+//
+// Owner: RunStreams (io_bench.h). Thread rule: as each part says.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "src/bench/io_bench.h"
+
+namespace marea {
+
+using StreamClock = std::chrono::steady_clock;
+
+enum class StreamPhase : uint8_t { kWarmUp, kMeasure, kDrain };
+
+// What the watcher tells all streams. A stream looks after each round of completions.
+struct StreamControl {
+  std::atomic<StreamPhase> phase{StreamPhase::kWarmUp};
+  std::atomic<bool> end_rounds{false};  // each workload ends after its round
+};
+
+// One stream's thread and what it has counted.
+class StreamRunner {
+ public:
+  StreamRunner(const Stream& stream, const StreamControl& control);
+
+  // Unavailable if there is no thread to be had.
+  Status Start();
+  void Join() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+  // Any thread.
+  uint64_t read_bytes() const { return read_bytes_.load(std::memory_order_relaxed); }
+  uint64_t write_bytes() const { return write_bytes_.load(std::memory_order_relaxed); }
+  bool started() const { return thread_.joinable(); }  // the watcher's thread only
+  bool ended() const { return ended_.load(std::memory_order_acquire); }
+  const std::string& path() const { return stream_.files.front()->folder; }
+
+  // Once it has ended.
+  const Status& status() const { return status_; }
+  const LatencyHistogram& latency() const { return latency_; }
+  StreamClock::time_point ended_at() const { return ended_at_; }
+
+ private:
+  struct Slot {
+    BenchTransfer transfer;
+    StreamClock::time_point begun;
+  };
+
+  void Run();
+  Status Loop();
+  Status SubmitBatch();
+  Status Take(const IoCompletion& completion, StreamClock::time_point now);
+  std::span<std::byte> MemoryOf(size_t slot) {
+    return stream_.memory.subspan(slot * slot_bytes_, slots_[slot].transfer.bytes);
+  }
+
+  const Stream stream_;
+  const StreamControl& control_;
+  const uint64_t slot_bytes_;
+  std::vector<Slot> slots_;
+  std::vector<size_t> free_;
+  std::vector<IoRequest> batch_;
+  std::vector<IoCompletion> done_;
+  StreamPhase seen_ = StreamPhase::kWarmUp;
+  bool rounds_end_ = false;
+  uint64_t reads_ = 0;
+  LatencyHistogram latency_;
+  Status status_ = Status::Ok();
+  StreamClock::time_point ended_at_;
+  std::atomic<uint64_t> read_bytes_{0};
+  std::atomic<uint64_t> write_bytes_{0};
+  std::atomic<bool> ended_{false};
+  std::thread thread_;
+};
+
+}  // namespace marea

@@ -1,0 +1,462 @@
+"""`marea bench` as a user runs it: figures, marks, refusals, limits, and no file left behind."""
+import ctypes
+import json
+import os
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import command_case
+from command_case import CommandCase, wait_for
+
+QUICK = ["--size", "64MiB", "--seconds", "0.2"]
+URING_CALLS = (425, 426, 427)
+NOBODY = 65534
+
+
+def forbid(numbers, error_number):
+    """A seccomp filter under which these system calls fail, as in a container."""
+    code = [struct.pack("HBBI", 0x20, 0, 0, 0)]  # load the number
+    for number in numbers:
+        code.append(struct.pack("HBBI", 0x15, 0, 1, number))
+        code.append(struct.pack("HBBI", 0x06, 0, 0, 0x00050000 | error_number))
+    code.append(struct.pack("HBBI", 0x06, 0, 0, 0x7fff0000))
+    text = ctypes.create_string_buffer(b"".join(code))
+    program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(code),
+                                                      ctypes.addressof(text)))
+    libc = ctypes.CDLL(None)
+    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, ctypes.c_void_p(ctypes.addressof(program))):
+        os._exit(99)
+
+
+class BenchCase(CommandCase):
+    def bench(self, *words, **options):
+        return self.marea("bench", *words, **options)
+
+    def figures(self, *words, **options):
+        process = self.bench("--nvme", "nvme", "--json", *words, **options)
+        self.assertEqual(process.returncode, 0, process.stderr_text)
+        return json.loads(process.stdout_text)
+
+    def warnings(self, report):
+        return " ".join(sum((result["warnings"] for result in report["results"]), []))
+
+    def refuses_bench(self, parts, *words, **options):
+        before = self.tree()
+        self.check_failure(self.bench(*words, **options), 2, parts)
+        self.assertEqual(self.tree(), before)
+
+
+class Figures(BenchCase):
+    def test_json(self):
+        report = self.figures(*QUICK)
+        self.assertEqual(list(report), ["environment", "results", "best"])
+        self.assertEqual([r["workload"] for r in report["results"]],
+                         ["read", "write", "mixed", "random_read"])
+        for result in report["results"]:
+            for key in ("paths", "block_bytes", "queue_depth", "gb_per_second",
+                        "read_gb_per_second", "write_gb_per_second", "latency_us",
+                        "cpu_core_ms_per_gb", "warnings"):
+                self.assertIn(key, result)
+            self.assertEqual(result["paths"], ["nvme"])
+            self.assertEqual((result["block_bytes"], result["queue_depth"]), (1 << 20, 32))
+            self.assertGreater(result["gb_per_second"], 0.001)
+            self.assertAlmostEqual(
+                result["gb_per_second"],
+                result["read_gb_per_second"] + result["write_gb_per_second"], 6)
+            self.assertGreater(result["cpu_core_ms_per_gb"], 0)
+            latency = [result["latency_us"][key] for key in ("p50", "p99", "p999", "max")]
+            self.assertEqual(latency, sorted(latency))
+            self.assertGreater(latency[0], 0)
+        read, write, mixed, random_read = report["results"]
+        self.assertEqual(read["write_gb_per_second"] + random_read["write_gb_per_second"], 0)
+        self.assertEqual(write["read_gb_per_second"], 0)
+        self.assertGreater(mixed["read_gb_per_second"], 0)
+        self.assertGreater(mixed["write_gb_per_second"], 0)
+        self.assertIn("--size", self.warnings(report))  # 64 MiB is small, and marked so
+        path = report["environment"]["paths"][0]
+        self.assertTrue(path["file_system"] and path["mount_options"])
+        self.assertTrue(report["environment"]["io_mode"])
+        self.assertEqual(os.listdir(self.path("nvme")), [])
+
+    def test_table_and_fios_names(self):
+        process = self.bench("--nvme=nvme", "--size=32M", "--bs", "256K", "--iodepth=8",
+                             "--runtime", "0.2s", "--rw=randread", "--workload", "write")
+        self.assertEqual(process.returncode, 0, process.stderr_text)
+        lines = process.stdout_text.splitlines()
+        head = [line for line in lines if line.startswith("workload")]
+        self.assertEqual(len(head), 1)
+        for word in ("GB/s", "GiB/s", "p50", "p99.9", "core-ms/GB"):
+            self.assertIn(word, head[0])
+        rows = [line.split() for line in lines if line.startswith(("random_read ", "write "))]
+        self.assertEqual([row[0:4] for row in rows], [["random_read", "256", "KiB", "8"],
+                                                      ["write", "256", "KiB", "8"]])
+        self.assertIn("verifying every byte", process.stderr_text)
+
+    def test_require(self):
+        ok = self.bench("--nvme", "nvme", *QUICK, "--rw", "read", "--require", "1MB/s")
+        self.assertEqual(ok.returncode, 0, ok.stderr_text)
+        slow = self.bench("--nvme", "nvme", *QUICK, "--rw", "read", "--require", "900GB/s")
+        self.assertEqual(slow.returncode, 3)
+        self.assertIn("below the required 900 GB/s", slow.stderr_text)
+        self.assertIn("core-ms/GB", slow.stdout_text)  # what was measured is not withheld
+
+    def test_a_file_that_ends_within_a_block(self):
+        size = (64 << 20) + 4096
+        report = self.figures("--size", str(size), "--seconds", "0.1", "--rw", "write,read")
+        self.assertEqual(len(report["results"]), 2)
+
+    def test_sweep(self):
+        report = self.figures("--sweep", "--size", "256MiB", "--seconds", "0.02", "--rw", "read")
+        shapes = {(r["block_bytes"], r["queue_depth"]) for r in report["results"]}
+        self.assertGreater(len(shapes), 10)
+        best = report["best"]
+        self.assertIn((best["block_bytes"], best["queue_depth"]), shapes)
+        self.assertEqual(best["config"]["aio"]["block_size"], best["block_bytes"])
+        self.assertEqual(best["config"]["aio"]["queue_depth"], best["queue_depth"])
+        # The section is one that a run takes as it is.
+        config = {**command_case.OFFLOADED, **best["config"]}
+        self.write("swept.json", json.dumps(config))
+        planned = self.marea("plan", *self.run_flags(config="swept.json"))
+        self.assertEqual(planned.returncode, 0, planned.stderr_text)
+        self.assertNotIn("aio", planned.stderr_text)
+
+    def test_threads_on_request(self):
+        report = self.figures(*QUICK, "--rw", "read", "--io", "threads")
+        self.assertIn("threads", report["environment"]["io_mode"])
+
+    def test_progress(self):
+        process = self.bench("--nvme", "nvme", *QUICK, "--rw", "read")
+        self.assertIn("writing the file", process.stderr_text)
+        self.assertIn("read 1.00 MiB x 32", process.stderr_text)
+
+
+class ReplayOfAPlan(BenchCase):
+    def test_a_saved_plan(self):
+        plan = self.marea("plan", *self.run_flags(config="offloaded.json"), "--json")
+        self.assertEqual(plan.returncode, 0, plan.stderr_text)
+        self.write("plan.json", plan.stdout_text)
+        report = self.figures("--replay", "plan.json", "--seconds", "0.2")
+        self.assertEqual([r["workload"] for r in report["results"]], ["replay"])
+        self.assertGreater(report["results"][0]["read_gb_per_second"], 0)
+        self.assertGreater(report["results"][0]["write_gb_per_second"], 0)
+        text = self.bench("--nvme", "nvme", "--replay", "plan.json", "--seconds", "0.1")
+        self.assertIn("a step of the plan reads", text.stdout_text)
+
+    def test_what_is_no_plan(self):
+        self.write("other.json", "{}")
+        self.refuses_bench(["other.json"], "--nvme", "nvme", "--replay", "other.json")
+        self.refuses_bench(["nowhere.json"], "--nvme", "nvme", "--replay", "nowhere.json")
+        plan = self.marea("plan", *self.run_flags(), "--json")
+        self.write("no-nvme.json", plan.stdout_text)
+        self.refuses_bench(["no-nvme.json", "nothing to replay"], "--nvme", "nvme", "--replay",
+                           "no-nvme.json")
+        planned = self.marea("plan", *self.run_flags(config="offloaded.json"), "--json")
+        lines = []
+        for line in planned.stdout_text.splitlines():  # reads that wait for nothing
+            if '"kind":"read"' in line:
+                line = line[:line.index('"waits"')] + '"waits":[]}' + line[line.rindex("}") + 1:]
+            lines.append(line)
+        self.write("racy.json", "\n".join(lines))
+        self.refuses_bench(["racy.json", "not sound"], "--nvme", "nvme", "--replay", "racy.json")
+
+
+class BadInput(BenchCase):
+    def test_flags(self):
+        for parts, words in [
+                (["--nvme PATH"], []),
+                (["--size 8MiB", "64.0 MiB"], ["--nvme", "nvme", "--size", "8MiB"]),
+                (["--block-size 512", "4096"], ["--nvme", "nvme", "--bs", "512"]),
+                (["--block-size 1000", "4096"], ["--nvme", "nvme", "--bs", "1000"]),
+                (["--queue-depth 0", "1 to 4096"], ["--nvme", "nvme", "--iodepth", "0"]),
+                (["--seconds 0"], ["--nvme", "nvme", "--seconds", "0"]),
+                (["--workload trim"], ["--nvme", "nvme", "--rw", "trim"]),
+                (["--require fast"], ["--nvme", "nvme", "--require", "fast"]),
+                (["--io libaio"], ["--nvme", "nvme", "--ioengine", "libaio"]),
+                (["--compare dd"], ["--nvme", "nvme", "--compare", "dd"]),
+                (["--sweep", "--replay"], ["--nvme", "nvme", "--sweep", "--replay", "x"]),
+                (["--sweep", "--block-size"], ["--nvme", "nvme", "--sweep", "--bs", "1M"]),
+                (["--blocksize", "--block-size"], ["--nvme", "nvme", "--blocksize", "1M"])]:
+            with self.subTest(words=words):
+                self.refuses_bench(parts, *words)
+
+    def test_paths(self):
+        self.write("file", "x")
+        for parts, words in [
+                (["nowhere", "does not exist"], ["nowhere"]),
+                (["file", "is not a folder"], ["file"]),
+                (["nvme", "./nvme", "the same folder"], ["nvme", "./nvme"]),
+                (["both on", "one folder a drive"], ["nvme", "tiny"]),
+                (["/proc"], ["/proc"])]:
+            with self.subTest(words=words):
+                self.refuses_bench(parts, "--nvme", *words, *QUICK)
+
+    def test_more_than_there_is(self):
+        self.refuses_bench(["nvme", "free", "--size"], "--nvme", "nvme", "--size", "7000TiB")
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root may become another user")
+    def test_a_folder_that_may_not_be_written(self):
+        os.chmod(self.path("nvme"), 0o555)
+        process = self.bench("--nvme", "nvme", *QUICK, preexec_fn=as_plain_user)
+        if process.returncode in (99, 126):
+            self.skipTest("a plain user cannot reach the program here")
+        self.check_failure(process, 2, ["nvme", "not writable"])
+
+    def test_memory_is_no_drive(self):
+        if os.statvfs("/dev/shm").f_blocks == 0 or not os.access("/dev/shm", os.W_OK):
+            self.skipTest("no tmpfs at /dev/shm")
+        folder = tempfile.mkdtemp(dir="/dev/shm")
+        self.addCleanup(shutil.rmtree, folder)
+        self.refuses_bench([folder, "tmpfs", "memory"], "--nvme", folder, *QUICK)
+
+    def test_fio_is_missing(self):
+        environment = {**os.environ, "PATH": self.folder}
+        self.refuses_bench(["no fio in PATH", "install"], "--nvme", "nvme", "--compare", "fio",
+                           env=environment)
+
+
+class Comparison(BenchCase):
+    @unittest.skipUnless(shutil.which("fio"), "fio is not installed")
+    def test_fio(self):
+        report = self.figures("--compare", "fio", "--rw", "write", "--size", "64MiB", "--seconds",
+                              "0.2")
+        comparison = report["comparison"][0]
+        self.assertEqual(len(comparison["fio"]["runs_gb_per_second"]), 5)
+        self.assertEqual(len(comparison["marea"]["runs_gb_per_second"]), 5)
+        self.assertGreater(comparison["ratio"], 0.1)
+
+
+class NoFileIsLeft(BenchCase):
+    def interrupted(self, signal_number, status):
+        process = self.start("bench", "--nvme", "nvme", "--size", "64MiB", "--seconds", "60")
+        self.addCleanup(process.kill)
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if line.startswith("read "):
+                break
+        time.sleep(0.2)
+        self.assertEqual(os.listdir(self.path("nvme")), [])  # the file has no name
+        process.send_signal(signal_number)
+        stdout, stderr = process.communicate(timeout=20)
+        self.assertEqual(process.returncode, status, "".join(lines) + stderr)
+        self.assertEqual(stdout, "")
+        self.assertEqual(os.listdir(self.path("nvme")), [])
+        return stderr
+
+    def test_interrupt(self):
+        self.assertIn("no file is left", self.interrupted(signal.SIGINT, 130))
+
+    def test_kill(self):
+        self.interrupted(signal.SIGKILL, -9)
+
+
+def as_plain_user(memlock=None):
+    try:
+        if memlock is not None:
+            resource.setrlimit(resource.RLIMIT_MEMLOCK, (memlock, memlock))
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+        if not os.access(command_case.MAREA, os.X_OK) or not os.access(".", os.X_OK):
+            os._exit(99)
+    except OSError:
+        os._exit(99)
+
+
+class Limits(BenchCase):
+    def finishes_in_mode(self, mode, *reasons, **options):
+        os.chmod(self.folder, 0o777)
+        os.chmod(self.path("nvme"), 0o777)
+        process = self.bench("--nvme", "nvme", "--json", *QUICK, "--rw", "read,write", **options)
+        if process.returncode == 99:
+            self.skipTest("the limit cannot be set here")
+        self.assertEqual(process.returncode, 0, process.stderr_text)
+        environment = json.loads(process.stdout_text)["environment"]
+        self.assertEqual(environment["io_mode"], mode)
+        for reason in reasons:
+            self.assertIn(reason, environment["io_mode_reason"])
+        return environment
+
+    def test_little_locked_memory(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root may become another user")
+        for kib in (64, 8192):
+            with self.subTest(kib=kib):
+                environment = self.finishes_in_mode(
+                    "io_uring", "locked-memory limit",
+                    preexec_fn=lambda kib=kib: as_plain_user(kib << 10))
+                self.assertIn("ulimit -l", environment["io_mode_remedy"])
+
+    def test_io_uring_forbidden(self):
+        for number, name in ((1, "EPERM"), (38, "ENOSYS")):
+            with self.subTest(name=name):
+                self.finishes_in_mode("threads with pread/pwrite", name,
+                                      preexec_fn=lambda number=number: forbid(URING_CALLS, number))
+        process = self.bench("--nvme", "nvme", *QUICK, "--io", "io_uring",
+                             preexec_fn=lambda: forbid(URING_CALLS, 1))
+        self.check_failure(process, 2, ["io_uring", "EPERM", "remedy"])
+
+
+class Mounts(BenchCase):
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0:
+            self.skipTest("only root may mount")
+
+    def shell(self, *words):
+        return subprocess.run(words, capture_output=True, text=True)
+
+    def loop(self, name, mebibytes, *options):
+        """An ext4 file system in a file, mounted at `name`."""
+        os.mkdir(self.path(name))
+        image = self.path(name + ".img")
+        with open(image, "wb") as file:
+            file.truncate(mebibytes << 20)
+        made = self.shell("losetup", "--show", "-f", *options, image)
+        device = made.stdout.strip()
+        if made.returncode != 0:
+            self.skipTest("no loop devices here")
+        self.addCleanup(self.shell, "losetup", "-d", device)
+        if self.shell("mkfs.ext4", "-q", device).returncode != 0 or \
+                self.shell("mount", device, self.path(name)).returncode != 0:
+            self.skipTest("no loop mounts here")
+        self.addCleanup(self.shell, "umount", self.path(name))
+        return device
+
+    def test_loop_device(self):
+        device = self.loop("one", 160)
+        report = self.figures("--nvme", "one", "--size", "64MiB", "--seconds", "0.2", "--rw",
+                              "read,write")
+        warnings = self.warnings(report)
+        self.assertIn("a loop device over the sparse file", warnings)
+        results = report["results"]
+        # Each path alone, then both side by side.
+        self.assertEqual([(r["workload"], len(r["paths"])) for r in results],
+                         [("read", 1), ("write", 1)] * 2 + [("read", 2), ("write", 2)])
+        os.mkdir(self.path("again"))
+        self.assertEqual(self.shell("mount", device, self.path("again")).returncode, 0)
+        self.addCleanup(self.shell, "umount", self.path("again"))
+        self.refuses_bench(["one", "again", "same folder"], "--nvme", "one", "again", *QUICK)
+        os.mkdir(self.path("one/below"))
+        self.refuses_bench(["one", "again/below", "both on", "one folder a drive"], "--nvme", "one",
+                           "again/below", *QUICK)
+        self.refuses_bench(["one", "free"], "--nvme", "one", "--size", "1GiB")
+
+    def test_large_sectors(self):
+        self.loop("large", 160, "--sector-size", "4096")
+        process = self.bench("--nvme", "large", *QUICK, "--bs", "4096", "--rw", "read", "--json")
+        self.assertEqual(process.returncode, 0, process.stderr_text)
+        path = json.loads(process.stdout_text)["environment"]["paths"][0]
+        self.assertEqual(path["direct_io_alignment_bytes"], 4096)
+
+    def test_overlayfs(self):
+        for name in ("lower", "upper", "work", "merged"):
+            os.mkdir(self.path(name))
+        options = "lowerdir=lower,upperdir=upper,workdir=work"
+        words = f"mount -t overlay overlay -o {options} merged || exit 99\n" \
+                f"exec {command_case.MAREA} bench --nvme merged --json --size 64MiB " \
+                "--seconds 0.2 --rw read"
+        process = subprocess.run(["unshare", "-m", "sh", "-c", words], cwd=self.folder, text=True,
+                                 capture_output=True, timeout=60)
+        if process.returncode == 99 or "unshare" in process.stderr:
+            self.skipTest("no overlay mounts here")
+        self.assertEqual(process.returncode, 0, process.stderr)
+        warnings = self.warnings(json.loads(process.stdout))
+        self.assertIn("overlayfs", warnings)
+        self.assertIn("not known", warnings)
+
+
+class Throttle:
+    """A cgroup that limits a drive's bytes a second, of either version."""
+
+    def __init__(self, device_number):
+        self.number = device_number
+        self.version1 = os.path.exists("/sys/fs/cgroup/blkio/blkio.throttle.read_bps_device")
+        base = "/sys/fs/cgroup/blkio" if self.version1 else "/sys/fs/cgroup"
+        self.folder = f"{base}/marea-bench-test-{os.getpid()}"
+
+    def open(self):
+        try:
+            if not self.version1:
+                with open("/sys/fs/cgroup/cgroup.subtree_control", "w") as file:
+                    file.write("+io")
+            os.mkdir(self.folder)
+            self.set(1 << 40)
+            return True
+        except OSError:
+            return False
+
+    def set(self, rate):
+        """Bytes a second, each way; 0: no limit."""
+        if self.version1:
+            for way in ("read", "write"):
+                self.put(f"blkio.throttle.{way}_bps_device", f"{self.number} {rate}")
+        else:
+            limit = rate if rate else "max"
+            self.put("io.max", f"{self.number} rbps={limit} wbps={limit}")
+
+    def put(self, name, text):
+        with open(f"{self.folder}/{name}", "w") as file:
+            file.write(text)
+
+    def enter(self):
+        self.put("cgroup.procs", str(os.getpid()))
+
+    def close(self):
+        wait_for(lambda: self.gone(), "the cgroup to be empty", 20)
+
+    def gone(self):
+        try:
+            os.rmdir(self.folder)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return False
+        return True
+
+
+class Throttled(BenchCase):
+    def setUp(self):
+        super().setUp()
+        number = os.stat(self.folder).st_dev
+        self.throttle = Throttle(f"{os.major(number)}:{os.minor(number)}")
+        if os.geteuid() != 0 or not self.throttle.open():
+            self.skipTest("no cgroup that limits a drive here")
+        self.addCleanup(self.throttle.close)
+
+    def test_a_limited_drive_gives_its_limit(self):
+        self.throttle.set(200_000_000)
+        process = self.bench("--nvme", "nvme", "--json", "--size", "64MiB", "--seconds", "2",
+                             "--rw", "read", "--require", "300MB/s",
+                             preexec_fn=self.throttle.enter)
+        self.assertEqual(process.returncode, 3, process.stderr_text)
+        self.assertIn("below the required 300 MB/s", process.stderr_text)
+        rate = json.loads(process.stdout_text)["results"][0]["gb_per_second"]
+        self.assertAlmostEqual(rate, 0.2, delta=0.01)
+
+    def test_a_drive_that_does_not_answer(self):
+        process = self.start("bench", "--nvme", "nvme", "--size", "64MiB", "--seconds", "60",
+                             "--rw", "read", "--give-up", "1", preexec_fn=self.throttle.enter)
+        self.addCleanup(process.kill)
+        for line in process.stderr:
+            if line.startswith("read "):
+                break
+        self.throttle.set(1)  # a byte a second
+        try:
+            wait_for(lambda: "not answered" in process.stderr.readline(), "the sentence", 20)
+        finally:
+            self.throttle.set(0)  # lets what is in flight go on, so that the process can end
+        stdout, _ = process.communicate(timeout=20)
+        self.assertEqual(process.returncode, 1)
+        self.assertEqual(stdout, "")
+
+
+if __name__ == "__main__":
+    command_case.main(sys.argv)
