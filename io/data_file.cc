@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "io/nvme_directory.h"
 #include "io/units.h"
@@ -217,6 +218,18 @@ Result<bool> DecideDirect(const DirectoryReport& folder, const DataFileOptions& 
 }
 
 }  // namespace
+
+DataFile::~DataFile() {
+  if (fd_.valid()) ::flock(fd_.get(), LOCK_UN);
+}
+
+DataFile& DataFile::operator=(DataFile&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(path_, other.path_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(direct_, other.direct_);
+  return *this;
+}
 
 Result<DataFile> DataFile::Create(const std::string& path, uint64_t bytes,
                                   const DataFileOptions& options) {

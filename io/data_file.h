@@ -53,7 +53,10 @@ class DataFile {
   static Result<DataFile> Open(const std::string& path, const DataFileOptions& options = {});
 
   DataFile(DataFile&&) = default;
-  DataFile& operator=(DataFile&&) = default;
+  DataFile& operator=(DataFile&& other) noexcept;
+  // Gives the lock back at once, even where a ring that is being torn down holds the file open for
+  // some milliseconds more.
+  ~DataFile();
 
   int fd() const { return fd_.get(); }
   const std::string& path() const { return path_; }

@@ -44,6 +44,7 @@ class UringDevice : public FileDevice {
   void Collect();
   void SubmitFilled();
   void WaitForOne();
+  void CheckSilence();
   bool HandleEnterResult(int result);
   void Break(int error_number, const char* what);
   bool FinishedOrWoken() const { return transfers_.has_finished() || woken_; }
@@ -57,7 +58,6 @@ class UringDevice : public FileDevice {
   int busy_retries_ = 0;               // in a row
   const Clock::duration silence_max_;  // 0: none is too long
   Clock::time_point heard_;            // of the drive, or when it was first asked
-  bool timed_out_ = false;             // the last wait ended without an answer
   std::optional<Status> broken_;
   std::atomic<bool> wake_pending_{false};  // set by Wake, cleared by the driving thread
 };
@@ -78,6 +78,7 @@ UringDevice::~UringDevice() {
   while (!broken_.has_value() && transfers_.pieces_out() > 0) {
     WaitForOne();
     Collect();
+    CheckSilence();
   }
 }
 
@@ -96,12 +97,14 @@ size_t UringDevice::Reap(std::span<IoCompletion> completions, ReapWait wait) {
   EnsureEnabled();
   if (!broken_.has_value()) {
     Collect();
+    CheckSilence();
     SubmitFilled();
   }
   if (wait == ReapWait::kUntilOne) {
     while (!FinishedOrWoken() && !broken_.has_value()) {
       WaitForOne();
       Collect();
+      CheckSilence();
       SubmitFilled();
     }
     if (!FinishedOrWoken()) {
@@ -223,14 +226,6 @@ void UringDevice::WaitForOne() {
     return;
   }
   const Clock::duration left = heard_ + silence_max_ - Clock::now();
-  if (left <= Clock::duration::zero() && timed_out_) {
-    const double seconds = std::chrono::duration<double>(silence_max_).count();
-    Break(
-        ETIMEDOUT,
-        fmt::format("the drive has not answered for {:.3g} seconds (`dmesg` may say why)", seconds)
-            .c_str());
-    return;
-  }
   const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(
                                std::max<Clock::duration>(left, kShortestWait))
                                .count();
@@ -238,9 +233,24 @@ void UringDevice::WaitForOne() {
                           .tv_nsec = nanoseconds % 1'000'000'000};
   io_uring_cqe* cqe = nullptr;
   const int result = io_uring_submit_and_wait_timeout(ring_.get(), &cqe, 1, &limit, nullptr);
-  timed_out_ = result == -ETIME;  // the caller looks for completions before it comes here again
-  if (timed_out_) return;
-  static_cast<void>(HandleEnterResult(result));
+  if (result != -ETIME) static_cast<void>(HandleEnterResult(result));
+}
+
+// Breaks the device if the drive has been silent for too long, however often Wake was called.
+void UringDevice::CheckSilence() {
+  const auto too_long = [&] {
+    return !broken_.has_value() && transfers_.pieces_out() > 0 &&
+           silence_max_ > Clock::duration::zero() && Clock::now() - heard_ > silence_max_;
+  };
+  if (!too_long()) return;
+  // It may be this thread that was away: then the answers are there.
+  static_cast<void>(io_uring_get_events(ring_.get()));
+  Collect();
+  if (!too_long()) return;
+  const double seconds = std::chrono::duration<double>(silence_max_).count();
+  const std::string what =
+      fmt::format("the drive has not answered for {:.3g} seconds (`dmesg` may say why)", seconds);
+  Break(ETIMEDOUT, what.c_str());
 }
 
 // False if the ring is broken. A kernel that is short of memory (EAGAIN) or has completions to hand

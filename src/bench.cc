@@ -169,13 +169,17 @@ class BenchCommand {
   }
 
   Status Compare(WorkloadKind kind, const std::string& fio) {
-    FioComparison comparison{kind, run_.shape, {}, {}, {}, {}};
+    FioComparison comparison;
+    comparison.kind = kind;
+    comparison.shape = run_.shape;
+    comparison.fio_huge_pages = HugePagesFor(run_.shape);
     const FioJob job{.program = fio,
                      .file_name = fmt::format("/proc/{}/fd/{}", ::getpid(), session_->fd(0)),
                      .file_bytes = session_->file_bytes(0),
                      .kind = kind,
                      .shape = run_.shape,
-                     .seconds = run_.seconds};
+                     .seconds = run_.seconds,
+                     .huge_pages = comparison.fio_huge_pages};
     for (int i = 0; i < kComparisonRuns; ++i) {
       MAREA_ASSIGN_OR_RETURN(const BenchResult ours,
                              session_->Measure(kind, run_.shape, 0, run_.seconds));

@@ -121,6 +121,7 @@ ordered_json ComparisonJson(const FioComparison& comparison) {
   json["queue_depth"] = comparison.shape.queue_depth;
   json["marea"] = side(comparison.marea_rates, comparison.marea_cpu);
   json["fio"] = side(comparison.fio_rates, comparison.fio_cpu);
+  json["fio"]["huge_pages"] = comparison.fio_huge_pages;
   json["ratio"] = comparison.ratio();
   return json;
 }
@@ -236,6 +237,13 @@ std::string ComparisonsText(std::span<const FioComparison> comparisons) {
                         FormatBytes(each.shape.block_bytes), each.shape.queue_depth,
                         Median(each.marea_rates) / kGb, Median(each.fio_rates) / kGb, each.ratio(),
                         Median(each.marea_cpu), Median(each.fio_cpu));
+  }
+  if (std::any_of(comparisons.begin(), comparisons.end(),
+                  [](const FioComparison& each) { return !each.fio_huge_pages; })) {
+    text +=
+        "fio's buffers lay in pages of 4 KiB, marea's in huge ones; to give fio huge ones too: "
+        "sysctl "
+        "vm.nr_hugepages=N\n";
   }
   return text;
 }

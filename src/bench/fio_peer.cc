@@ -9,10 +9,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "io/unique_fd.h"
+#include "io/units.h"
 
 extern char** environ;
 
@@ -86,22 +88,40 @@ Result<std::string> FindFio() {
       "--compare fio: there is no fio in PATH; install it (Debian, Ubuntu: apt-get install fio)");
 }
 
+bool HugePagesFor(const BenchShape& shape) {
+  std::ifstream in("/proc/meminfo");
+  uint64_t free_pages = 0;
+  uint64_t page_bytes = 0;
+  std::string line;
+  while (std::getline(in, line)) {
+    std::istringstream fields(line);
+    std::string name;
+    uint64_t value = 0;
+    if (!(fields >> name >> value)) continue;
+    if (name == "HugePages_Free:") free_pages = value;
+    if (name == "Hugepagesize:") page_bytes = value * kKiB;
+  }
+  return page_bytes > 0 && free_pages * page_bytes >= 2 * shape.block_bytes * shape.queue_depth;
+}
+
 std::vector<std::string> FioArguments(const FioJob& job) {
-  return {job.program,
-          "--name=compare",
-          "--filename=" + job.file_name,
-          fmt::format("--size={}", job.file_bytes),
-          fmt::format("--bs={}", job.shape.block_bytes),
-          fmt::format("--iodepth={}", job.shape.queue_depth),
-          std::string("--rw=") + FioWorkload(job.kind),
-          "--ioengine=io_uring",
-          "--fixedbufs=1",
-          "--registerfiles=1",
-          "--direct=1",
-          "--time_based=1",
-          fmt::format("--runtime={:.0f}ms", job.seconds * 1000),
-          "--allow_file_create=0",
-          "--output-format=json"};
+  std::vector<std::string> words = {job.program,
+                                    "--name=compare",
+                                    "--filename=" + job.file_name,
+                                    fmt::format("--size={}", job.file_bytes),
+                                    fmt::format("--bs={}", job.shape.block_bytes),
+                                    fmt::format("--iodepth={}", job.shape.queue_depth),
+                                    std::string("--rw=") + FioWorkload(job.kind),
+                                    "--ioengine=io_uring",
+                                    "--fixedbufs=1",
+                                    "--registerfiles=1",
+                                    "--direct=1",
+                                    "--time_based=1",
+                                    fmt::format("--runtime={:.0f}ms", job.seconds * 1000),
+                                    "--allow_file_create=0",
+                                    "--output-format=json"};
+  if (job.huge_pages) words.emplace_back("--iomem=mmaphuge");
+  return words;
 }
 
 Result<FioFigure> ParseFioOutput(const std::string& text) {

@@ -20,7 +20,13 @@ struct FioJob {
   WorkloadKind kind = WorkloadKind::kRead;
   BenchShape shape;
   double seconds = 0;
+  bool huge_pages = false;  // its buffers, from those that the machine has reserved
 };
+
+// Whether the machine has reserved enough huge pages for fio's buffers. marea's own lie in
+// transparent ones, fio's only in reserved ones; a request in ordinary pages has many segments,
+// which costs processor time and, on drives that take few, bandwidth.
+bool HugePagesFor(const BenchShape& shape);
 
 struct FioFigure {
   double bytes_per_second = 0;
@@ -41,8 +47,9 @@ Result<FioFigure> RunFio(const FioJob& job);
 
 // Alternating runs of one workload, and what comes of them.
 struct FioComparison {
-  WorkloadKind kind;
+  WorkloadKind kind = WorkloadKind::kRead;
   BenchShape shape;
+  bool fio_huge_pages = false;
   std::vector<double> marea_rates;  // bytes a second, run by run
   std::vector<double> fio_rates;
   std::vector<double> marea_cpu;  // core-ms per GB

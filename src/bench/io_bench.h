@@ -67,7 +67,7 @@ struct RunWatch {
   // A stream without a completion for so long is taken for dead: its memory still belongs to the
   // kernel, so nothing can be taken down, and `on_stall`, which must not return, is called.
   double give_up_seconds = 30;
-  std::function<void(const Status&)> on_stall;
+  std::function<void(const Status&)> on_stall;  // must be given
 };
 
 struct Measurement {

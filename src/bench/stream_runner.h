@@ -42,6 +42,7 @@ class StreamRunner {
   uint64_t write_bytes() const { return write_bytes_.load(std::memory_order_relaxed); }
   bool started() const { return thread_.joinable(); }  // the watcher's thread only
   bool ended() const { return ended_.load(std::memory_order_acquire); }
+  IoMode mode() const { return stream_.device->mode().mode; }
   const std::string& path() const { return stream_.files.front()->folder; }
 
   // Once it has ended.

@@ -16,12 +16,13 @@ TEST(FioPeerTest, FioIsAskedForTheSameWork) {
                                                        .file_bytes = 4 * kGiB,
                                                        .kind = WorkloadKind::kMixed,
                                                        .shape = {kMiB, 32},
-                                                       .seconds = 1.5});
+                                                       .seconds = 1.5,
+                                                       .huge_pages = true});
   EXPECT_EQ(words.front(), "/usr/bin/fio");
   for (const char* word :
        {"--filename=/proc/1/fd/5", "--size=4294967296", "--bs=1048576", "--iodepth=32", "--rw=rw",
         "--ioengine=io_uring", "--fixedbufs=1", "--registerfiles=1", "--direct=1",
-        "--runtime=1500ms", "--output-format=json"}) {
+        "--runtime=1500ms", "--output-format=json", "--iomem=mmaphuge"}) {
     EXPECT_NE(std::find(words.begin(), words.end(), word), words.end()) << word;
   }
 }
@@ -51,7 +52,10 @@ TEST(FioPeerTest, TheRatioIsThatOfTheMedians) {
   EXPECT_EQ(Median({}), 0);
   EXPECT_EQ(Median({3, 1, 2}), 2);
   EXPECT_EQ(Median({4, 1, 2, 3}), 2.5);
-  const FioComparison comparison{WorkloadKind::kRead, {kMiB, 1}, {1, 3, 2}, {4, 4, 100}, {}, {}};
+  FioComparison comparison;
+  EXPECT_EQ(comparison.ratio(), 0);
+  comparison.marea_rates = {1, 3, 2};
+  comparison.fio_rates = {4, 4, 100};
   EXPECT_DOUBLE_EQ(comparison.ratio(), 0.5);
 }
 
