@@ -25,8 +25,7 @@ constexpr uint64_t kPinThreadsMax = 8;
 class CudaRegistrar final : public MemoryRegistrar {
  public:
   Status Register(std::span<std::byte> memory) override {
-    pinned_.push_back(memory);
-    return ForPieces(memory, [&](std::span<std::byte> piece) {
+    const Status status = ForPieces(memory, [&](std::span<std::byte> piece) {
       const cudaError_t error =
           cudaHostRegister(piece.data(), piece.size(), cudaHostRegisterPortable);
       if (error == cudaSuccess) return Status::Ok();
@@ -36,6 +35,8 @@ class CudaRegistrar final : public MemoryRegistrar {
           "memory (ulimit -l)",
           FormatBytes(piece.size()), cudaGetErrorString(error)));
     });
+    if (status.ok()) pinned_.push_back(memory);
+    return status;
   }
   Status Unregister(std::span<std::byte> memory) override {
     std::erase_if(pinned_, [&](const auto& other) { return other.data() == memory.data(); });

@@ -1,11 +1,10 @@
 #include "swap/gpu_probe.h"
 
-#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "io/units.h"
 #include "swap/cuda_status.h"
+#include "swap/gpu_answers.h"
 
 namespace marea {
 namespace {
@@ -17,28 +16,23 @@ std::string Version(int cuda_version) {
   return fmt::format("{}.{}", cuda_version / 1000, cuda_version % 1000 / 10);
 }
 
-Status CheckDriver(GpuFacts& facts) {
-  (void)cudaRuntimeGetVersion(&facts.runtime_version);
-  // 0 where no driver is installed.
-  (void)cudaDriverGetVersion(&facts.driver_version);
+Status JudgeDriver(const GpuAnswers& answers) {
+  const GpuFacts& facts = answers.facts;
   if (facts.driver_version == 0) {
     return Status::Unavailable(
         "there is no NVIDIA driver on this machine (libcuda.so.1 cannot be loaded); install one, "
         "in a container start it with --gpus all, or pass --device cpu");
   }
-  if (facts.driver_version / 1000 < facts.runtime_version / 1000) {
-    return Status::Unavailable(fmt::format(
-        "the NVIDIA driver serves CUDA {} but this build needs {}; install a newer driver or pass "
-        "--device cpu",
-        Version(facts.driver_version), Version(facts.runtime_version)));
-  }
-  return Status::Ok();
+  if (facts.driver_version / 1000 >= facts.runtime_version / 1000) return Status::Ok();
+  return Status::Unavailable(fmt::format(
+      "the NVIDIA driver serves CUDA {} but this build needs {}; install a newer driver or pass "
+      "--device cpu",
+      Version(facts.driver_version), Version(facts.runtime_version)));
 }
 
-Status CheckCount(int index) {
-  int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) {
+Status JudgeCount(const GpuAnswers& answers) {
+  const cudaError_t error = answers.count_error;
+  if (error == cudaErrorNoDevice || (error == cudaSuccess && answers.count == 0)) {
     return Status::Unavailable(
         "the NVIDIA driver finds no GPU; see nvidia-smi and CUDA_VISIBLE_DEVICES, or pass "
         "--device cpu");
@@ -46,37 +40,38 @@ Status CheckCount(int index) {
   if (error != cudaSuccess) {
     return CudaStatus(error, "starting CUDA").WithContext("the GPU cannot be used");
   }
-  if (index >= count) {
-    return Status::Unavailable(fmt::format(
-        "GPU {} was asked for but there are {}; see CUDA_VISIBLE_DEVICES", index, count));
-  }
-  return Status::Ok();
+  if (answers.facts.index < answers.count) return Status::Ok();
+  return Status::Unavailable(
+      fmt::format("GPU {} was asked for but there are {}; see "
+                  "CUDA_VISIBLE_DEVICES",
+                  answers.facts.index, answers.count));
 }
 
-// Makes the context: what can fail because of others fails here.
-Status Attach(GpuFacts& facts) {
-  cudaError_t error = cudaSetDevice(facts.index);
-  if (error == cudaSuccess) error = cudaFree(nullptr);
-  if (error == cudaErrorDevicesUnavailable || error == cudaErrorDeviceAlreadyInUse) {
-    return Status::Unavailable(fmt::format(
-        "GPU {} ({}) is held exclusively by another process (nvidia-smi shows which); wait for it, "
-        "choose another by CUDA_VISIBLE_DEVICES, or pass --device cpu",
-        facts.index, facts.name));
+Status JudgeAge(const GpuFacts& facts) {
+  if (facts.major >= kOldestMajor) return Status::Ok();
+  return Status::Unavailable(fmt::format(
+      "GPU {} ({}) has compute capability {}.{}, but this build needs 8.0 or newer (bf16); pass "
+      "--device cpu",
+      facts.index, facts.name, facts.major, facts.minor));
+}
+
+Status JudgeStart(const GpuAnswers& answers) {
+  const GpuFacts& facts = answers.facts;
+  switch (answers.start_error) {
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorDeviceAlreadyInUse:
+      return Status::Unavailable(fmt::format(
+          "GPU {} ({}) is held exclusively by another process (nvidia-smi shows which); wait for "
+          "it, choose another by CUDA_VISIBLE_DEVICES, or pass --device cpu",
+          facts.index, facts.name));
+    case cudaErrorMemoryAllocation:
+      return Status::Unavailable(fmt::format(
+          "GPU {} ({}) has no memory left even to start with, because other processes hold it "
+          "(nvidia-smi shows which); end them or choose another by CUDA_VISIBLE_DEVICES",
+          facts.index, facts.name));
+    default:
+      return CudaStatus(answers.start_error, fmt::format("starting on GPU {}", facts.index));
   }
-  if (error == cudaErrorMemoryAllocation) {
-    return Status::Unavailable(fmt::format(
-        "GPU {} ({}) has no memory left even to start with, because other processes hold it "
-        "(nvidia-smi shows which); end them or choose another by CUDA_VISIBLE_DEVICES",
-        facts.index, facts.name));
-  }
-  MAREA_RETURN_IF_ERROR(CudaStatus(error, fmt::format("starting on GPU {}", facts.index)));
-  size_t free_bytes = 0;
-  size_t total_bytes = 0;
-  MAREA_RETURN_IF_ERROR(
-      CudaStatus(cudaMemGetInfo(&free_bytes, &total_bytes), "asking for the GPU's memory"));
-  facts.free_bytes = free_bytes;
-  facts.total_bytes = total_bytes;
-  return Status::Ok();
 }
 
 }  // namespace
@@ -89,27 +84,41 @@ bool HasNvidiaDriver() {
   return ::access("/dev/nvidiactl", F_OK) == 0;
 }
 
+Status JudgeGpu(const GpuAnswers& answers) {
+  MAREA_RETURN_IF_ERROR(JudgeDriver(answers));
+  MAREA_RETURN_IF_ERROR(JudgeCount(answers));
+  MAREA_RETURN_IF_ERROR(JudgeAge(answers.facts));
+  return JudgeStart(answers);
+}
+
 Result<GpuFacts> ProbeGpu(int index) {
-  GpuFacts facts;
+  GpuAnswers answers;
+  GpuFacts& facts = answers.facts;
   facts.index = index;
-  MAREA_RETURN_IF_ERROR(CheckDriver(facts));
-  MAREA_RETURN_IF_ERROR(CheckCount(index));
+  (void)cudaRuntimeGetVersion(&facts.runtime_version);
+  (void)cudaDriverGetVersion(&facts.driver_version);  // 0 where no driver is installed
+  answers.count_error = cudaGetDeviceCount(&answers.count);
   cudaDeviceProp properties;
-  MAREA_RETURN_IF_ERROR(
-      CudaStatus(cudaGetDeviceProperties(&properties, index), "asking what the GPU is"));
-  facts.name = properties.name;
-  facts.pci = fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID,
-                          properties.pciDeviceID);
-  facts.major = properties.major;
-  facts.minor = properties.minor;
-  facts.sm_count = static_cast<uint32_t>(properties.multiProcessorCount);
-  if (facts.major < kOldestMajor) {
-    return Status::Unavailable(fmt::format(
-        "GPU {} ({}) has compute capability {}.{}, but this build needs 8.0 or newer (bf16); pass "
-        "--device cpu",
-        index, facts.name, facts.major, facts.minor));
+  if (answers.count_error == cudaSuccess && index < answers.count) {
+    MAREA_RETURN_IF_ERROR(
+        CudaStatus(cudaGetDeviceProperties(&properties, index), "asking what the GPU is"));
+    facts.name = properties.name;
+    facts.pci = fmt::format("{:04x}:{:02x}:{:02x}.0", properties.pciDomainID, properties.pciBusID,
+                            properties.pciDeviceID);
+    facts.major = properties.major;
+    facts.minor = properties.minor;
+    facts.sm_count = static_cast<uint32_t>(properties.multiProcessorCount);
+    // The context is made here: what can fail because of others fails now.
+    answers.start_error = cudaSetDevice(index);
+    if (answers.start_error == cudaSuccess) answers.start_error = cudaFree(nullptr);
   }
-  MAREA_RETURN_IF_ERROR(Attach(facts));
+  MAREA_RETURN_IF_ERROR(JudgeGpu(answers));
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  MAREA_RETURN_IF_ERROR(
+      CudaStatus(cudaMemGetInfo(&free_bytes, &total_bytes), "asking for the GPU's memory"));
+  facts.free_bytes = free_bytes;
+  facts.total_bytes = total_bytes;
   return facts;
 }
 

@@ -126,7 +126,7 @@ Status CopyNow(Device& device, std::span<std::byte> destination, std::span<const
   return ended.get();
 }
 
-TEST(RunOnGpu, CopiesCrossPinnedPiecesAndABadPointerIsAStatus) {
+TEST(RunOnGpu, CopiesCrossPinnedPiecesAndABadPointerOrPinIsAStatus) {
   const StepPlan plan;
   ASSERT_TRUE(ProbeGpu(0).ok());
   Result<std::unique_ptr<Device>> made = MakeCudaDevice(plan, {.vram_bytes = 64 * kMiB});
@@ -137,6 +137,10 @@ TEST(RunOnGpu, CopiesCrossPinnedPiecesAndABadPointerIsAStatus) {
   options.registrar = device.registrar();
   Result<PinnedArena> arena = PinnedArena::Create(options);
   ASSERT_TRUE(arena.ok()) << arena.status().message();
+  const Status again = device.registrar()->Register(arena.value().bytes());
+  EXPECT_EQ(again.code(), ErrorCode::kDoesNotFit);
+  EXPECT_NE(again.message().find("the driver refuses to pin"), std::string::npos)
+      << again.message();
   const std::span<std::byte> across = arena.value().bytes().subspan(kGiB - 3 * kMiB, 8 * kMiB);
   for (size_t i = 0; i < across.size(); ++i) across[i] = static_cast<std::byte>(i * 7 + i / 4096);
   const std::vector<std::byte> sent(across.begin(), across.end());
