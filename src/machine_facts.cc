@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <span>
 
+#include "engine/model/model_shape.h"
+#include "engine/model/torch_cuda.h"
 #include "engine/model/torch_runtime.h"
 #include "engine/optim/simd_level.h"
 #include "engine/report/lane_json.h"
@@ -18,6 +20,7 @@
 #include "io/pinned_arena.h"
 #include "io/topology.h"
 #include "io/units.h"
+#include "swap/gpu_probe.h"
 
 namespace marea {
 namespace {
@@ -69,6 +72,12 @@ void AddCpu(Collector& add) {
   if (DetectSimdLevel() == SimdLevel::kScalar) {
     add.Problem("the optimizer runs without vector instructions: this processor or build has none");
   }
+  add.Add("bf16_products", CpuMultipliesBf16(), CpuMultipliesBf16() ? "yes" : "no");
+  if (!CpuMultipliesBf16()) {
+    add.Problem(
+        "bf16 on the CPU is computed in fp32, with copies of a block's weights, because without "
+        "AVX-512 torch has no fast product of bf16 matrices");
+  }
   ordered_json nodes = ordered_json::array();
   std::string text;
   for (const NumaNode& node : machine.nodes) {
@@ -91,13 +100,27 @@ void AddMemory(Collector& add) {
   add.Limit("memlock_bytes", limits.value().memlock_bytes);
 }
 
+std::string CudaVersion(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+// The GPU that a run would take. Loads torch's CUDA side, as a run would.
 void AddGpu(Collector& add) {
   add.set_section("gpu");
-  add.Number("count", 0);
-  const bool driver = access("/proc/driver/nvidia/version", F_OK) == 0;
-  add.Add("driver", driver, driver ? "present" : "none");
-  add.Problem(driver ? "there is a GPU driver, but this build computes on the CPU only"
-                     : "no GPU: there is no NVIDIA driver, and this build computes on the CPU");
+  add.Add("driver", HasNvidiaDriver(), HasNvidiaDriver() ? "present" : "none");
+  add.Add("built_with_cuda", BuiltWithCuda(), BuiltWithCuda() ? "yes" : "no");
+  const Result<GpuFacts> gpu = ProbeGpu(0);
+  if (!gpu.ok()) return add.Problem("no GPU: " + gpu.status().message());
+  const GpuFacts& facts = gpu.value();
+  add.Text("name", facts.name);
+  add.Text("pci", facts.pci);
+  add.Text("compute_capability", fmt::format("{}.{}", facts.major, facts.minor));
+  add.Bytes("memory_bytes", facts.total_bytes);
+  add.Bytes("free_bytes", facts.free_bytes);
+  add.Text("driver_cuda", CudaVersion(facts.driver_version));
+  add.Text("build_cuda", CudaVersion(facts.runtime_version));
+  const Status torch = LoadTorchCuda();
+  if (!torch.ok()) add.Problem("no GPU: " + torch.message());
 }
 
 // Makes a small file and a device on it, as a run would, and removes the file.
