@@ -284,19 +284,21 @@ int Executor::UnmetLane(int lane) const {
   return unmet;
 }
 
+// Does the lane work now? In a device lane the oldest op may be launched and not have begun.
+bool Executor::Busy(int lane) const {
+  return !lanes_[lane].in_flight.empty() && (!IsDevice(lane) || UnmetLane(lane) < 0);
+}
+
+bool Executor::IdleForGood(int lane) const {
+  return lanes_[lane].in_flight.empty() && !HasNext(lane);
+}
+
 // Follows unmet waits from the idle compute lane to a lane that is busy.
 int Executor::StallRoot() const {
   int lane = static_cast<int>(Lane::kCompute);
-  const auto busy = [&](int which) {
-    const LaneState& state = lanes_[which];
-    return !state.in_flight.empty() && (!IsDevice(which) || UnmetLane(which) < 0);
-  };
-  const auto idle_for_good = [&](int which) {
-    return lanes_[which].in_flight.empty() && !HasNext(which);
-  };
-  if (!failure_.ok() || idle_for_good(lane) || busy(lane)) return -1;
+  if (!failure_.ok() || IdleForGood(lane) || Busy(lane)) return -1;
   for (int hop = 0; hop < kLaneCount; ++hop) {
-    if (idle_for_good(lane) || busy(lane)) return lane;
+    if (IdleForGood(lane) || Busy(lane)) return lane;
     const int next = UnmetLane(lane);
     if (next < 0) return lane;
     lane = next;

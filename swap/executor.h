@@ -132,6 +132,8 @@ class Executor {
   void BeginHead(int lane) REQUIRES_LOCK(mutex_);
   void Begin(OpState& state, uint32_t op_index, uint64_t turn) REQUIRES_LOCK(mutex_);
   void AccountStall() REQUIRES_LOCK(mutex_);
+  bool Busy(int lane) const REQUIRES_LOCK(mutex_);
+  bool IdleForGood(int lane) const REQUIRES_LOCK(mutex_);
   int StallRoot() const REQUIRES_LOCK(mutex_);
   bool HasNext(int lane) const REQUIRES_LOCK(mutex_);
   uint64_t InFlight() const REQUIRES_LOCK(mutex_);
