@@ -69,62 +69,66 @@ class Compiler : ShardFlow {
     return slot;
   }
 
-  // Fetches every kind of the chunk, runs the optimizer and sends home what changed. Returns where
-  // the new weights are in RAM.
-  Piece EmitUpdate(uint32_t group, uint32_t chunk, Op context) {
+  // Brings every kind of the chunk to where `fetch` puts it and runs the optimizer there, in
+  // `lane`. Returns what changed: its home, and where its new bytes are; the weight comes first.
+  template <typename Fetch>
+  std::vector<std::pair<Piece, Piece>> EmitOptimizer(uint32_t group, uint32_t chunk, Op context,
+                                                     Lane lane, Fetch fetch) {
     const bool resident = spec_.placement.home(group, ShardKind::kWeight) == Tier::kVram;
     Op update = context;
     update.kind = OpKind::kUpdate;
-    update.lane = Lane::kCpu;
+    update.lane = lane;
     update.when = When::kIfUpdate;
-    const uint32_t batch = builder_.NewBatch();
     std::vector<std::pair<Piece, Piece>> changed;
     for (const ShardKind kind : kPersistentKinds) {
       if (!HasShard(spec_, group, kind)) continue;
       // The weights go on to VRAM in turns without an update too, unless they rest there.
       context.when = kind == ShardKind::kWeight && !resident ? When::kAlways : When::kIfUpdate;
       const Piece home = HomeChunk(group, kind, chunk);
-      const Piece staged = FetchToRam(home, context, batch);
+      const Piece value = fetch(kind, home, context);
       if (kind == ShardKind::kGradient) {
-        update.accesses.push_back(ReadOf(staged));
+        update.accesses.push_back(ReadOf(value));
       } else {
-        update.accesses.push_back(ReadWriteOf(staged));
-        changed.emplace_back(home, staged);
+        update.accesses.push_back(ReadWriteOf(value));
+        changed.emplace_back(home, value);
       }
     }
     update.accesses.push_back(ReadOf(builder_.Whole(coefficient_)));
     builder_.Emit(std::move(update));
+    return changed;
+  }
+
+  // On the CPU, in RAM. Returns where the new weights are there.
+  Piece EmitUpdate(uint32_t group, uint32_t chunk, Op context) {
+    const uint32_t batch = builder_.NewBatch();
+    const auto changed = EmitOptimizer(group, chunk, context, Lane::kCpu,
+                                       [&](ShardKind, const Piece& home, const Op& fetching) {
+                                         return FetchToRam(home, fetching, batch);
+                                       });
     context.when = When::kIfUpdate;
     for (const auto& [home, staged] : changed) ReturnFromRam(home, staged, context);
     return changed.front().second;
   }
 
-  // The same on the GPU: `weight` is where forward finds the weights, and there they are updated.
+  // On the GPU: `weight` is where forward finds the weights, and there they are updated.
   void EmitGpuUpdate(uint32_t group, uint32_t chunk, Op context, const Piece& weight) {
-    Op update = context;
-    update.kind = OpKind::kUpdate;
-    update.lane = Lane::kCompute;
-    update.when = When::kIfUpdate;
     const uint32_t batch = builder_.NewBatch();
-    std::vector<std::pair<Piece, Piece>> changed;
-    for (const ShardKind kind : kPersistentKinds) {
-      if (!HasShard(spec_, group, kind)) continue;
-      const Piece home = HomeChunk(group, kind, chunk);
-      const bool in_place = builder_.buffer(home.buffer).space == Space::kVram;
-      Piece value = home;
-      if (!in_place) {
-        context.when = kind == ShardKind::kWeight ? When::kAlways : When::kIfUpdate;
-        value = kind == ShardKind::kWeight ? weight : OptimizerValueFor(home, batch);
-        FetchToVram(home, value, context);
-      }
-      const bool read_only = kind == ShardKind::kGradient;
-      update.accesses.push_back(read_only ? ReadOf(value) : ReadWriteOf(value));
-      if (!in_place && !read_only) changed.emplace_back(home, value);
-    }
-    update.accesses.push_back(ReadOf(builder_.Whole(coefficient_)));
-    builder_.Emit(std::move(update));
+    const auto in_place = [&](const Piece& home) {
+      return builder_.buffer(home.buffer).space == Space::kVram;
+    };
+    const auto changed = EmitOptimizer(
+        group, chunk, context, Lane::kCompute,
+        [&](ShardKind kind, const Piece& home, const Op& fetching) {
+          if (in_place(home)) return home;
+          const Piece value =
+              kind == ShardKind::kWeight ? weight : ValueFor(optimizer_ring_, home, batch);
+          FetchToVram(home, value, fetching);
+          return value;
+        });
     context.when = When::kIfUpdate;
-    for (const auto& [home, value] : changed) ReturnFromVram(home, value, context);
+    for (const auto& [home, value] : changed) {
+      if (!in_place(home)) ReturnFromVram(home, value, context);
+    }
   }
 
   // ---- Waves ------------------------------------------------------------------------------------

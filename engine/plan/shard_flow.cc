@@ -81,16 +81,16 @@ Piece ShardFlow::HomeChunk(uint32_t group, ShardKind kind, uint32_t chunk) {
   return ChunkOf(homes_.at({group, kind}), group, chunk, ElementBytes(spec_, kind));
 }
 
-Piece ShardFlow::StagingFor(const Piece& home, uint32_t batch) {
+Piece ShardFlow::ValueFor(uint32_t ring, const Piece& home, uint32_t batch) {
   Content content = builder_.buffer(home.buffer).content;
   content.first_byte += home.offset;
-  return builder_.Whole(builder_.Value(staging_ring_, home.bytes, content, batch));
+  return builder_.Whole(builder_.Value(ring, home.bytes, content, batch));
 }
 
 Piece ShardFlow::FetchToRam(const Piece& home, const Op& context, uint32_t batch) {
   const Space space = builder_.buffer(home.buffer).space;
   if (space == Space::kRam) return home;
-  const Piece staged = StagingFor(home, batch);
+  const Piece staged = ValueFor(staging_ring_, home, batch);
   builder_.EmitTransfer(space == Space::kFile ? OpKind::kRead : OpKind::kCopyOut, context, home,
                         staged);
   return staged;
@@ -110,15 +110,9 @@ void ShardFlow::FetchToVram(const Piece& home, const Piece& target, const Op& co
 
 void ShardFlow::ReturnFromVram(const Piece& home, const Piece& value, const Op& context) {
   const bool file = builder_.buffer(home.buffer).space == Space::kFile;
-  const Piece in_ram = file ? StagingFor(home, builder_.NewBatch()) : home;
+  const Piece in_ram = file ? ValueFor(staging_ring_, home, builder_.NewBatch()) : home;
   builder_.EmitTransfer(OpKind::kCopyOut, context, value, in_ram);
   if (file) builder_.EmitTransfer(OpKind::kWrite, context, in_ram, home);
-}
-
-Piece ShardFlow::OptimizerValueFor(const Piece& home, uint32_t batch) {
-  Content content = builder_.buffer(home.buffer).content;
-  content.first_byte += home.offset;
-  return builder_.Whole(builder_.Value(optimizer_ring_, home.bytes, content, batch));
 }
 
 Piece ShardFlow::NewActivation(uint32_t block, uint32_t i, uint32_t batch) {
@@ -158,25 +152,20 @@ Piece ShardFlow::FetchSum(uint32_t group, uint32_t use, Op context, uint32_t bat
   context.group = group;
   for (uint32_t chunk = 0; chunk < Chunks(group); ++chunk) {
     context.chunk = chunk;
-    const Piece staged =
-        FetchToRam(ChunkOf(PartialHome(group, use), group, chunk, 4), context, builder_.NewBatch());
-    builder_.EmitTransfer(OpKind::kCopyIn, context, staged, ChunkOf(sum.buffer, group, chunk, 4));
+    FetchToVram(ChunkOf(PartialHome(group, use), group, chunk, 4),
+                ChunkOf(sum.buffer, group, chunk, 4), context);
   }
   return sum;
 }
 
 void ShardFlow::SendHome(const Piece& value, uint32_t home, uint64_t element_bytes, uint32_t group,
                          Op context) {
-  const Space space = builder_.buffer(home).space;
   if (value.buffer == home) return;
   context.group = group;
   for (uint32_t chunk = 0; chunk < Chunks(group); ++chunk) {
     context.chunk = chunk;
-    const Piece from = ChunkOf(value.buffer, group, chunk, element_bytes);
-    const Piece to = ChunkOf(home, group, chunk, element_bytes);
-    const Piece in_ram = space == Space::kRam ? to : StagingFor(to, builder_.NewBatch());
-    builder_.EmitTransfer(OpKind::kCopyOut, context, from, in_ram);
-    if (space == Space::kFile) builder_.EmitTransfer(OpKind::kWrite, context, in_ram, to);
+    ReturnFromVram(ChunkOf(home, group, chunk, element_bytes),
+                   ChunkOf(value.buffer, group, chunk, element_bytes), context);
   }
 }
 

@@ -27,16 +27,15 @@ class ShardFlow {
   // A chunk's stretch of a buffer that holds the whole group.
   Piece ChunkOf(uint32_t buffer, uint32_t group, uint32_t chunk, uint64_t element_bytes) const;
   Piece HomeChunk(uint32_t group, ShardKind kind, uint32_t chunk);
-  Piece StagingFor(const Piece& home, uint32_t batch);
+  // A place in a ring for a chunk whose home is elsewhere.
+  Piece ValueFor(uint32_t ring, const Piece& home, uint32_t batch);
   // The chunk as bytes that the CPU can reach: in place where its home is RAM, else staged.
   Piece FetchToRam(const Piece& home, const Op& context, uint32_t batch);
   // The way back from RAM; nothing to do where the bytes are at home already.
   void ReturnFromRam(const Piece& home, const Piece& staged, const Op& context);
-  // The same for the GPU: in place where the home is VRAM, else in `target`.
+  // Brings the chunk to `target` in VRAM, and the way back. REQUIRES: its home is not VRAM.
   void FetchToVram(const Piece& home, const Piece& target, const Op& context);
   void ReturnFromVram(const Piece& home, const Piece& value, const Op& context);
-  // A place in the optimizer's ring for a chunk whose home is elsewhere.
-  Piece OptimizerValueFor(const Piece& home, uint32_t batch);
   // Where the input of `block` is written, for the i-th micro-batch of a wave.
   Piece NewActivation(uint32_t block, uint32_t i, uint32_t batch);
   // The kept input, back in VRAM for the recompute.
