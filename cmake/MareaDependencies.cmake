@@ -19,9 +19,8 @@ target_include_directories(marea_hwloc INTERFACE ${HWLOC_INCLUDE_DIR})
 target_link_libraries(marea_hwloc INTERFACE ${HWLOC_LIBRARY} ${UDEV_LIBRARY} ${CMAKE_DL_LIBS} m)
 
 find_path(FMT_INCLUDE_DIR fmt/format.h REQUIRED)
-add_library(marea_fmt INTERFACE)
-target_include_directories(marea_fmt INTERFACE ${FMT_INCLUDE_DIR})
-target_compile_definitions(marea_fmt INTERFACE FMT_HEADER_ONLY)
+add_library(marea_fmt STATIC ${CMAKE_CURRENT_LIST_DIR}/fmt_library.cc)
+target_include_directories(marea_fmt SYSTEM PUBLIC ${FMT_INCLUDE_DIR})
 
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
 add_library(marea_xxhash INTERFACE)

@@ -15,7 +15,7 @@ cuda_headers=$(printf '%s\n' .venv/lib/python3*/site-packages/nvidia/cu13/includ
 echo "lint: lock annotations of io and swap" >&2
 find io swap -name '*.cc' -print0 |
   xargs -0 -r -n 1 -P "$jobs" clang++ -fsyntax-only -std=c++20 -I. -isystem "$cuda_headers" \
-    -DFMT_HEADER_ONLY -DXXH_INLINE_ALL -Wall -Wextra -Wthread-safety -Werror
+    -DXXH_INLINE_ALL -Wall -Wextra -Wthread-safety -Werror
 if [[ ${1:-} == --locks-only ]]; then
   exit 0
 fi

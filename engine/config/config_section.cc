@@ -15,7 +15,7 @@ std::string Shortened(const json& value) {
   // Bytes that are not UTF-8 must not turn an error message into an exception.
   std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
   constexpr size_t kLongest = 80;
-  return text.size() > kLongest ? text.substr(0, kLongest) + "..." : text;
+  return text.size() > kLongest ? fmt::format("{}...", text.substr(0, kLongest)) : text;
 }
 
 // A whole number, 0 or more, however it is written: 3000000000, 3e9, 3000000000.0.
