@@ -12,6 +12,8 @@ target_include_directories(marea_torch SYSTEM INTERFACE
   ${MAREA_TORCH_DIR}/include ${MAREA_TORCH_DIR}/include/torch/csrc/api/include)
 target_link_libraries(marea_torch INTERFACE
   ${MAREA_TORCH_DIR}/lib/libtorch_cpu.so ${MAREA_TORCH_DIR}/lib/libc10.so)
+# Torch brings a newer fmt in its headers, which come first; it is compiled into no library of ours.
+target_compile_definitions(marea_torch INTERFACE FMT_HEADER_ONLY)
 # RUNPATH: a binary carried to another machine finds its torch by LD_LIBRARY_PATH.
 target_link_options(marea_torch INTERFACE -Wl,--enable-new-dtags)
 set(CMAKE_BUILD_RPATH ${MAREA_TORCH_DIR}/lib)
