@@ -1,0 +1,173 @@
+// What the collectives compute, bit for bit, between real processes.
+
+#include "engine/comm/communicator.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cstring>
+#include <vector>
+
+#include "engine/comm/ordered_reduce.h"
+#include "tests/engine/comm/rank_processes.h"
+
+namespace marea {
+namespace {
+
+const std::vector<uint32_t> kWorldSizes = {1, 2, 3, 4, 8};
+
+void ExpectAllWell(uint32_t size, const RankBody& body) {
+  const std::vector<std::string> texts = RunRanks(size, body);
+  for (uint32_t rank = 0; rank < size; ++rank) {
+    EXPECT_EQ("", texts[rank]) << "rank " << rank << " of " << size;
+  }
+}
+
+// Values of very different size, so that another order of adding gives other bits.
+float ValueOf(uint32_t rank, size_t element) {
+  const uint32_t bits = static_cast<uint32_t>(element * 2654435761u + rank * 40503u + 12345u);
+  const float mantissa = static_cast<float>(bits % 100003) / 100003.0F - 0.5F;
+  return std::ldexp(mantissa, static_cast<int>(bits >> 27) - 16);
+}
+
+std::string CheckSum(const std::vector<float>& whole, uint32_t rank, uint32_t ranks) {
+  const size_t part = whole.size() / ranks;
+  for (size_t i = rank * part; i < (rank + 1) * part; ++i) {
+    float sum = ValueOf(0, i);
+    for (uint32_t from = 1; from < ranks; ++from) sum += ValueOf(from, i);
+    if (std::bit_cast<uint32_t>(sum) != std::bit_cast<uint32_t>(whole[i])) {
+      return fmt::format("element {} of {}: {}, not {}", i, whole.size(), whole[i], sum);
+    }
+  }
+  return "";
+}
+
+std::string ReduceOnce(Communicator& talk, const World& world, size_t part) {
+  std::vector<float> whole(part * world.size);
+  for (size_t i = 0; i < whole.size(); ++i) whole[i] = ValueOf(world.rank, i);
+  const Status status = talk.ReduceScatter(whole);
+  return status.ok() ? CheckSum(whole, world.rank, world.size) : status.message();
+}
+
+std::string GatherOnce(Communicator& talk, const World& world, size_t bytes, bool in_place) {
+  std::vector<std::byte> whole(bytes * world.size);
+  std::vector<std::byte> apart(in_place ? 0 : bytes);
+  const std::span<std::byte> shard =
+      in_place ? std::span(whole).subspan(world.rank * bytes, bytes) : std::span(apart);
+  const auto value = [](uint32_t rank, size_t i) {
+    return static_cast<std::byte>(rank * 61 + i * 7 + (i >> 9));
+  };
+  for (size_t i = 0; i < bytes; ++i) shard[i] = value(world.rank, i);
+  const Status status = talk.AllGather(shard, whole);
+  if (!status.ok()) return status.message();
+  for (size_t i = 0; i < whole.size(); ++i) {
+    if (whole[i] != value(static_cast<uint32_t>(i / bytes), i % bytes)) {
+      return fmt::format("byte {} of {} is wrong", i, whole.size());
+    }
+  }
+  return "";
+}
+
+TEST(Communicator, GathersShardsByRank) {
+  for (const uint32_t size : kWorldSizes) {
+    ExpectAllWell(size, [](RankGroup& group) -> std::string {
+      auto talk = MakeGlooCommunicator(group, "weights");
+      if (!talk.ok()) return talk.status().message();
+      for (const size_t bytes : {size_t{0}, size_t{1}, size_t{4096}, size_t{1'000'003}}) {
+        for (const bool in_place : {false, true}) {
+          const std::string text = GatherOnce(*talk.value(), group.world(), bytes, in_place);
+          if (!text.empty()) return text;
+        }
+      }
+      return "";
+    });
+  }
+}
+
+TEST(Communicator, AddsInRankOrderWhateverThePieces) {
+  for (const uint32_t size : kWorldSizes) {
+    ExpectAllWell(size, [](RankGroup& group) -> std::string {
+      auto talk = MakeGlooCommunicator(group, "gradients");
+      if (!talk.ok()) return talk.status().message();
+      const size_t piece = ReducePieceElements(group.world().size, kGlooScratchBytesMax);
+      for (const size_t part : {size_t{0}, size_t{1}, size_t{5000}, piece, 2 * piece + 17}) {
+        const std::string text = ReduceOnce(*talk.value(), group.world(), part);
+        if (!text.empty()) return text;
+      }
+      return "";
+    });
+  }
+}
+
+TEST(Communicator, SendsAroundTheRing) {
+  for (const uint32_t size : {2u, 3u}) {
+    ExpectAllWell(size, [](RankGroup& group) -> std::string {
+      auto talk = MakeGlooCommunicator(group, "ring");
+      if (!talk.ok()) return talk.status().message();
+      const uint32_t rank = group.world().rank;
+      const uint32_t ranks = group.world().size;
+      std::vector<std::byte> token(300'000, static_cast<std::byte>(1));
+      const Status in = rank == 0 ? Status::Ok() : talk.value()->Receive(token, rank - 1);
+      if (!in.ok()) return in.message();
+      for (std::byte& value : token) value = static_cast<std::byte>(static_cast<int>(value) + 1);
+      Status out = talk.value()->Send(token, (rank + 1) % ranks);
+      if (out.ok() && rank == 0) out = talk.value()->Receive(token, ranks - 1);
+      if (!out.ok()) return out.message();
+      if (rank != 0) return "";
+      for (const std::byte value : token) {
+        if (static_cast<uint32_t>(value) != ranks + 1) return "the token is wrong";
+      }
+      return "";
+    });
+  }
+}
+
+TEST(Communicator, SeveralWorkBesideEachOther) {
+  ExpectAllWell(3, [](RankGroup& group) -> std::string {
+    auto weights = MakeGlooCommunicator(group, "weights");
+    auto gradients = MakeGlooCommunicator(group, "gradients");
+    if (!weights.ok() || !gradients.ok()) return "no communicator";
+    std::string first;
+    std::thread other([&] {
+      for (int turn = 0; turn < 20 && first.empty(); ++turn) {
+        first = GatherOnce(*weights.value(), group.world(), 200'000, true);
+      }
+    });
+    std::string second;
+    for (int turn = 0; turn < 20 && second.empty(); ++turn) {
+      second = ReduceOnce(*gradients.value(), group.world(), 50'000);
+    }
+    other.join();
+    return first + second;
+  });
+}
+
+TEST(Communicator, RefusesSpansThatDoNotFit) {
+  ExpectAllWell(2, [](RankGroup& group) -> std::string {
+    auto talk = MakeGlooCommunicator(group, "t");
+    if (!talk.ok()) return talk.status().message();
+    std::vector<std::byte> bytes(7);
+    std::vector<float> floats(5);
+    const auto refused = [](const Status& status) {
+      return status.code() == ErrorCode::kInvalidArgument;
+    };
+    if (!refused(talk.value()->AllGather(std::span(bytes).first(3), bytes))) return "gathered";
+    if (!refused(talk.value()->ReduceScatter(floats))) return "reduced";
+    if (!refused(talk.value()->Send(bytes, group.world().rank))) return "sent to itself";
+    if (!refused(talk.value()->Receive(bytes, 2))) return "received from nobody";
+    if (!refused(MakeGlooCommunicator(group, "t").status())) return "made twice";
+    return "";
+  });
+}
+
+TEST(Communicator, ScratchStaysWithinItsBound) {
+  EXPECT_EQ(0u, GlooScratchBytes(1));
+  for (const uint32_t ranks : {2u, 3u, 4u, 7u, 8u, 64u, 1000u}) {
+    EXPECT_LE(GlooScratchBytes(ranks), kGlooScratchBytesMax) << ranks;
+    EXPECT_GE(GlooScratchBytes(ranks), kGlooScratchBytesMax * 9 / 10) << ranks;
+  }
+}
+
+}  // namespace
+}  // namespace marea
