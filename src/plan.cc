@@ -5,11 +5,36 @@
 #include "engine/train/run_setup.h"
 #include "src/arguments.h"
 #include "src/commands.h"
+#include "src/flag_values.h"
 #include "src/messages.h"
 #include "src/run_flags.h"
 #include "src/setup_text.h"
 
 namespace marea {
+namespace {
+
+constexpr uint64_t kRanksMax = 1 << 16;
+
+// Rank 0 of the world that the plan is for; every rank's plan has the same sizes.
+Result<World> PlannedWorld(const std::string& world_size, const std::string& ranks_per_node) {
+  World world;
+  const auto set = [](const char* flag, const std::string& text, uint32_t& value) -> Status {
+    if (text.empty()) return Status::Ok();
+    MAREA_ASSIGN_OR_RETURN(const uint64_t number, ParseCount(flag, text, 1, kRanksMax));
+    value = static_cast<uint32_t>(number);
+    return Status::Ok();
+  };
+  MAREA_RETURN_IF_ERROR(set("--world-size", world_size, world.size));
+  world.local_size = world.size;
+  MAREA_RETURN_IF_ERROR(set("--gpus-per-node", ranks_per_node, world.local_size));
+  if (world.size % world.local_size != 0) {
+    return Status::InvalidArgument(fmt::format(
+        "--world-size {} is no multiple of --gpus-per-node {}", world.size, world.local_size));
+  }
+  return world;
+}
+
+}  // namespace
 
 int RunPlanCommand(const std::vector<std::string>& arguments) {
   RunFlags flags;
@@ -17,6 +42,10 @@ int RunPlanCommand(const std::vector<std::string>& arguments) {
   CLI::App app("Plans a run and trains nothing; the flags are those of `marea train`.",
                "marea plan");
   AddRunFlags(app, flags);
+  std::string world_size, ranks_per_node;
+  app.add_option("--world-size", world_size, "ranks to plan for; 1 if absent")->type_name("N");
+  app.add_option("--gpus-per-node", ranks_per_node, "of them on a node; all if absent")
+      ->type_name("N");
   app.add_flag("--ops", ops, "the ops of a step too, one a line");
   const Result<ParseOutcome> outcome = ParseArguments(app, arguments);
   if (!outcome.ok()) return FailWith(outcome.status());
@@ -26,7 +55,9 @@ int RunPlanCommand(const std::vector<std::string>& arguments) {
   }
   const Result<RunOptions> options = ToRunOptions(flags, OutputNeed::kNone);
   if (!options.ok()) return FailWith(options.status());
-  const Result<std::unique_ptr<RunSetup>> prepared = PrepareRun(options.value());
+  const Result<World> world = PlannedWorld(world_size, ranks_per_node);
+  if (!world.ok()) return FailWith(world.status());
+  const Result<std::unique_ptr<RunSetup>> prepared = PrepareRun(options.value(), world.value());
   if (!prepared.ok()) return FailWithInput(prepared.status());
   const RunSetup& setup = *prepared.value();
   PrintFindings(setup);

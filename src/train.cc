@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "engine/comm/world.h"
 #include "engine/report/run_summary.h"
 #include "engine/train/run_setup.h"
 #include "engine/train/training_run.h"
@@ -17,16 +18,34 @@
 namespace marea {
 namespace {
 
-Result<RunSummary> Train(const RunSetup& setup) {
-  ProgressPrinter progress({.steps = setup.steps,
-                            .budget_bytes = BudgetBytes(setup),
-                            .nvme_used_bytes = setup.planned.nvme_peak_bytes});
+// Ranks but the first say nothing but warnings: rank 0's lines are the run's.
+class QuietObserver final : public TrainingObserver {
+ public:
+  void OnPhase(const std::string& /*phase*/, uint64_t /*done*/, uint64_t /*total*/) override {}
+  void OnStep(const StepMetrics& /*metrics*/) override {}
+  void OnWarning(const std::string& sentence) override { PrintWarning(sentence); }
+};
+
+Result<RunSummary> Train(const RunSetup& setup, TrainingObserver& observer) {
   std::unique_ptr<TrainingRun> run;
   StopSignal stop;  // before Create, which writes files whole: that takes its time
-  MAREA_ASSIGN_OR_RETURN(run, TrainingRun::Create(setup, progress));
+  MAREA_ASSIGN_OR_RETURN(run, TrainingRun::Create(setup, observer));
   if (stop.requested()) return Status::Cancelled("stopped before the first step");
   stop.Watch(*run);
   return run->Run();
+}
+
+int TrainAsFollower(const RunSetup& setup) {
+  QuietObserver quiet;
+  const Result<RunSummary> summary = Train(setup, quiet);
+  return summary.ok() ? 0 : FailWith(summary.status());
+}
+
+Result<RunSummary> TrainAsLeader(const RunSetup& setup) {
+  ProgressPrinter progress({.steps = setup.steps,
+                            .budget_bytes = BudgetBytes(setup),
+                            .nvme_used_bytes = setup.planned.nvme_peak_bytes});
+  return Train(setup, progress);
 }
 
 }  // namespace
@@ -43,11 +62,14 @@ int RunTrainCommand(const std::vector<std::string>& arguments) {
   }
   const Result<RunOptions> options = ToRunOptions(flags, OutputNeed::kFolder);
   if (!options.ok()) return FailWith(options.status());
-  const Result<std::unique_ptr<RunSetup>> setup = PrepareRun(options.value());
+  const Result<World> world = WorldFromEnvironment();
+  if (!world.ok()) return FailWith(world.status());
+  const Result<std::unique_ptr<RunSetup>> setup = PrepareRun(options.value(), world.value());
   if (!setup.ok()) return FailWithInput(setup.status());
+  if (world.value().rank != 0) return TrainAsFollower(*setup.value());
   PrintFindings(*setup.value());
   fmt::print(stderr, "{}", PlacementTable(setup.value()->planned, BudgetBytes(*setup.value())));
-  const Result<RunSummary> summary = Train(*setup.value());
+  const Result<RunSummary> summary = TrainAsLeader(*setup.value());
   if (!summary.ok()) return FailWith(summary.status());
   if (flags.json) {
     fmt::print("{}\n", ToJson(summary.value()));

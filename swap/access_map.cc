@@ -52,10 +52,13 @@ class Builder {
 
   AccessMap Build() {
     CutRows();
+    FindRemoteRows();
     map_.touches.resize(plan_.ops.size());
     for (uint32_t op = 0; op < plan_.ops.size(); ++op) {
       if (IsTransfer(plan_.ops[op].kind)) {
         TouchTransfer(op);
+      } else if (plan_.ops[op].kind == OpKind::kGather) {
+        TouchGather(op);
       } else {
         TouchEngine(op);
       }
@@ -103,6 +106,23 @@ class Builder {
       rows_of_[shard] = {first, static_cast<uint32_t>(map_.rows.size())};
     }
     map_.homes.resize(map_.rows.size());
+  }
+
+  // Weights whose home is on another rank rest there all the time; a gather fetches them.
+  void FindRemoteRows() {
+    std::map<Shard, ShardRange> owned;
+    for (const Buffer& buffer : plan_.buffers) {
+      if (buffer.ring != kHomeRing || buffer.content.kind != ShardKind::kWeight) continue;
+      const uint64_t begin = buffer.content.first_byte;
+      owned[ShardOf(buffer.content)] = {begin, begin + buffer.bytes};
+    }
+    for (ResidencyTable::Row& row : map_.rows) {
+      const auto it = owned.find({row.id.kind, row.id.group, row.id.index});
+      if (it == owned.end()) continue;
+      if (row.id.first_byte >= it->second.begin && row.id.first_byte < it->second.end) continue;
+      row.has_home = true;
+      row.state = Residency::kHome;
+    }
   }
 
   // The rows that an access covers, as a half-open range.
@@ -170,6 +190,32 @@ class Builder {
         touch.source_copy = from_place;
       } else {
         MAREA_CHECK(to_place != kNone, message.c_str());
+      }
+      map_.touches[op_index].push_back(touch);
+    }
+  }
+
+  // This rank's part comes from its home, or is in its place already; the others' parts come from
+  // their home on another rank, or replace what this rank holds of them.
+  void TouchGather(uint32_t op_index) {
+    const Op& op = plan_.ops[op_index];
+    const Access& own = op.accesses[0];
+    const Access& whole = op.accesses[1];
+    const auto own_rows = RowsOf(own);
+    const auto [first, end] = RowsOf(whole);
+    for (uint32_t row = first; row < end; ++row) {
+      const bool mine = row >= own_rows.first && row < own_rows.second;
+      const bool remote = map_.rows[row].state == Residency::kHome;
+      Touch touch{.kind = TouchKind::kFetch, .row = row};
+      if (mine && own.buffer == whole.buffer) {
+        touch.copy = PlaceOf(own, row);
+        touch.kind = touch.copy == kNone ? TouchKind::kUseHome : TouchKind::kUseCopy;
+      } else if (mine || remote) {
+        if (mine) NoteHome(own, row);
+        touch.copy = CopyOf(whole, row);
+      } else {
+        touch.copy = PlaceOf(whole, row);
+        touch.kind = touch.copy == kNone ? TouchKind::kProduceHome : TouchKind::kProduceCopy;
       }
       map_.touches[op_index].push_back(touch);
     }

@@ -36,7 +36,7 @@ struct Touch {
 
 // Where a row rests.
 struct HomePlace {
-  uint32_t buffer = kNone;  // index into StepPlan::buffers; kNone: no home
+  uint32_t buffer = kNone;  // index into StepPlan::buffers; kNone: no home, or one on another rank
   uint64_t offset = 0;      // within the buffer
 };
 

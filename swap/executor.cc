@@ -79,6 +79,11 @@ bool Executor::failed() const {
   return !failure_.ok();
 }
 
+Status Executor::failure() const {
+  MutexLock lock(mutex_);
+  return failure_;
+}
+
 StallSeconds Executor::stall_seconds() const {
   MutexLock lock(mutex_);
   return stall_seconds_;

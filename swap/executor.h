@@ -88,6 +88,7 @@ class Executor {
   uint64_t turns_enqueued() const;
   uint64_t turns_retired() const;  // turns whose every op has retired
   bool failed() const;
+  Status failure() const;  // the first; Ok while there is none
   StallSeconds stall_seconds() const;
 
  private:

@@ -90,6 +90,7 @@ class DefUse {
       if (Reads(access.mode)) MAREA_RETURN_IF_ERROR(CheckRead(op, access));
     }
     if (IsTransfer(op.kind)) return Copy(op);
+    if (op.kind == OpKind::kGather) return Gather(op, version);
     for (const Access& access : op.accesses) {
       if (Writes(access.mode)) {
         Define(plan_.buffers[access.buffer], access.offset, access.bytes, version);
@@ -101,6 +102,7 @@ class DefUse {
  private:
   // These bytes now hold a new version of their shard.
   void Define(const Buffer& buffer, uint64_t offset, uint64_t bytes, uint64_t version) {
+    if (bytes == 0) return;
     const uint64_t shard_byte = buffer.content.first_byte + offset;
     const uint64_t address = buffer.offset + offset;
     const ShardKey key = KeyOf(buffer.content);
@@ -133,6 +135,25 @@ class DefUse {
     return Status::Failed(fmt::format("reads {} where it expects {} of group {}: {}", *fault,
                                       ShardKindName(key.kind), static_cast<int>(key.group),
                                       Describe(plan_, op)));
+  }
+
+  // This rank's part is copied; what comes from the others is new here.
+  Status Gather(const Op& op, uint64_t version) {
+    const Access& own = op.accesses[0];
+    const Access& whole = op.accesses[1];
+    const Buffer& to = plan_.buffers[whole.buffer];
+    const uint64_t own_begin = plan_.buffers[own.buffer].content.first_byte + own.offset;
+    const uint64_t begin = to.content.first_byte + whole.offset;
+    const uint64_t place = own_begin - begin;  // of this rank's part, in the destination
+    if (own_begin < begin || place + own.bytes > whole.bytes) {
+      return Status::Failed("gathers into a place without this rank's part: " +
+                            Describe(plan_, op));
+    }
+    Define(to, whole.offset, place, version);
+    Define(to, whole.offset + place + own.bytes, whole.bytes - place - own.bytes, version);
+    Op copy = op;
+    copy.accesses[1] = {whole.buffer, whole.offset + place, own.bytes, AccessMode::kWrite};
+    return Copy(copy);
   }
 
   // The destination now holds what the source holds; it must be the same bytes of the same shard.

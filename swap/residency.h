@@ -88,7 +88,9 @@ class ResidencyTable {
   // What is known of one chunk.
   struct Row {
     ShardChunk id;
-    bool has_home = false;  // some shards (a partial within one wave) live in ring values only
+    // Some shards (a partial within one wave) live in ring values only. A home may be on another
+    // rank: such a row begins in kHome and is never empty.
+    bool has_home = false;
     Residency state = Residency::kEmpty;
     uint32_t copies = 0;        // valid or being changed
     uint32_t filling = 0;       // copies being filled

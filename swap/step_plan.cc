@@ -36,6 +36,8 @@ bool Active(const Op& op, const StepMask& mask) {
       return mask.train;
     case When::kIfEval:
       return mask.eval;
+    case When::kIfNoUpdate:
+      return (mask.train || mask.eval) && !mask.update;
   }
   return false;
 }

@@ -32,8 +32,8 @@ enum class OpKind : uint8_t {
   kWrite,            // nvme_write: a RAM staging value into its NVMe home
   kCopyIn,           // h2d: RAM to VRAM
   kCopyOut,          // d2h: VRAM to RAM
-  kGather,           // comm: all-gather of a group's weights into its slot
-  kReduceScatter,    // comm: the sum over ranks of a group's gradient
+  kGather,           // comm: every rank's part of a shard, side by side
+  kReduceScatter,    // comm: the sum over ranks of a gradient sum, of which each keeps its part
   kForward,          // compute: one block, one micro-batch
   kBackward,         // compute: recompute and backward of one block, one micro-batch
   kForwardBackward,  // compute: the last block, forward and backward back to back
@@ -58,6 +58,7 @@ enum class When : uint8_t {
   kIfForward,  // the turn trains or evaluates
   kIfTrain,
   kIfEval,
+  kIfNoUpdate,  // the turn trains or evaluates and applies no gradients
 };
 
 // What one turn does. Waits hold for every sequence of masks.
@@ -124,8 +125,12 @@ struct Wait {
 //   forward_backward                 loss scalar, input gradient, input activation, weights...,
 //                                    accumulators...
 //   head_eval                        loss scalar, input activation, weights...
-//   reduce                           held gradient, norm scalar, accumulators of each use
+//   reduce                           held gradient, norm scalar, accumulators of each use (this
+//                                    rank's part of all three, where there are ranks)
 //   clip                             clip scalars (coefficient), loss scalars, norm scalars...
+//   gather                           this rank's part (where it rests, or in its place in the
+//                                    destination), destination
+//   reduce_scatter                   sum of one use; afterwards only this rank's part has a meaning
 //   update                           weight, [master_low], moment1, moment2, gradient, coefficient
 // The embedding block has no input activation and its backward needs no weights. A written (not
 // read) accumulator is overwritten, a read-written one added to.

@@ -296,7 +296,8 @@ std::vector<uint32_t> Swapper::RowsOf(ShardKind kind, uint32_t group, uint32_t i
   std::vector<uint32_t> rows;
   for (uint32_t row = 0; row < map_.rows.size(); ++row) {
     const ShardChunk& id = map_.rows[row].id;
-    if (id.kind == kind && id.group == group && id.index == index) rows.push_back(row);
+    const bool wanted = id.kind == kind && id.group == group && id.index == index;
+    if (wanted && map_.homes[row].buffer != kNone) rows.push_back(row);
   }
   return rows;
 }

@@ -65,7 +65,7 @@ class Swapper final : public OpRunner {
   Status Shutdown(RunEnd end = RunEnd::kComplete);
 
   // Homes outside of a step (ShardAccess): what a shard is made of, and its state. Rows are in
-  // order of first byte. Empty if the plan has no such shard.
+  // order of first byte. Empty if the plan has no such shard; without what rests on another rank.
   std::vector<uint32_t> RowsOf(ShardKind kind, uint32_t group, uint32_t index = 0) const;
   const ShardChunk& chunk(uint32_t row) const { return map_.rows[row].id; }
   const HomePlace& home(uint32_t row) const { return map_.homes[row]; }

@@ -91,6 +91,9 @@ void ParseZeroObject(const nlohmann::json& object, const ConfigOverrides& overri
   const uint64_t stage = zero.Count("stage").value_or(0);
   if (stage > 3) zero.Fail("stage", "it must be 0, 1, 2 or 3");
   config.stage = static_cast<uint32_t>(stage);
+  for (const char* key : {"param_persistence_threshold", "stage3_param_persistence_threshold"}) {
+    if (const auto value = zero.Count(key)) config.persistence_threshold = *value;
+  }
   if (zero.Has("zenflow")) {
     zero.Fail("zenflow", "ZenFlow updates weights late, and every update here is exact; remove it");
   }

@@ -31,6 +31,8 @@ struct OffloadConfig {
 
 struct ZeroConfig {
   uint32_t stage = 0;
+  // Parameter groups of at most so many elements are not partitioned at stage 3.
+  uint64_t persistence_threshold = 100'000;
   OffloadConfig offload_param;
   OffloadConfig offload_optimizer;
 };

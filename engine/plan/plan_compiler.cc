@@ -42,37 +42,88 @@ class Compiler : ShardFlow {
  private:
   // ---- Weights ----------------------------------------------------------------------------------
 
-  // The group's weights in VRAM for one use, updated on the way if this is the turn's first.
+  // The group's weights in VRAM for one use, updated on the way if this is the turn's first. Where
+  // ranks own parts, each brings its own and the others' are gathered beside it.
   uint32_t WeightsFor(uint32_t group, Op context, bool update, uint32_t batch) {
-    const bool resident = spec_.placement.home(group, ShardKind::kWeight) == Tier::kVram;
     const uint64_t element_bytes = ElementBytes(spec_, ShardKind::kWeight);
-    const uint32_t slot = resident ? homes_.at({group, ShardKind::kWeight})
-                                   : builder_.Value(weight_ring_, Elements(group) * element_bytes,
-                                                    {ShardKind::kWeight, group}, batch);
+    const uint32_t home = homes_.at({group, ShardKind::kWeight});
+    const uint32_t slot = WeightsInPlace(spec_, group)
+                              ? home
+                              : builder_.Value(weight_ring_, Elements(group) * element_bytes,
+                                               {ShardKind::kWeight, group}, batch);
     context.group = group;
-    for (uint32_t chunk = 0; chunk < Chunks(group); ++chunk) {
-      context.chunk = chunk;
-      const bool changes = update && !model_.groups[group].frozen;
+    const bool changes = update && !model_.groups[group].frozen;
+    if (Partitioned(group, ShardKind::kWeight)) {
+      BringWeights(group, OwnChunks(group, ShardKind::kWeight), slot, changes, context);
+      const bool in_vram = builder_.buffer(home).space == Space::kVram;
+      EmitGather(group, ShardKind::kWeight, in_vram ? home : slot, slot, context);
+    } else if (changes && Partitioned(group, ShardKind::kMoment1)) {
+      Op own = context;  // the replicas follow an update in a turn without a forward too
+      own.when = When::kAlways;
+      BringWeights(group, ChunksOfPart(group, spec_.partition.rank), slot, changes, own);
+      RefreshOthers(group, home, slot, context);
+    } else {
+      BringWeights(group, OwnChunks(group, ShardKind::kWeight), slot, changes, context);
+    }
+    return slot;
+  }
+
+  // These chunks in their places in the slot, from their homes. Weights that rest in VRAM, whole or
+  // in part, are not copied there.
+  void BringWeights(uint32_t group, const std::vector<Chunk>& chunks, uint32_t slot, bool changes,
+                    Op context) {
+    const uint64_t element_bytes = ElementBytes(spec_, ShardKind::kWeight);
+    const bool in_vram = spec_.placement.home(group, ShardKind::kWeight) == Tier::kVram;
+    for (const Chunk& chunk : chunks) {
+      context.chunk = chunk.index;
+      const Piece home = HomeChunk(group, ShardKind::kWeight, chunk);
+      const Piece target = in_vram ? home : RangeOf(slot, chunk.elements, element_bytes);
       if (changes && UpdatesOnGpu(spec_, group)) {
-        EmitGpuUpdate(group, chunk, context, ChunkOf(slot, group, chunk, element_bytes));
+        EmitGpuUpdate(group, chunk, context, target);
         continue;
       }
       std::optional<Piece> updated;
       if (changes) updated = EmitUpdate(group, chunk, context);
-      if (resident) continue;
-      const Piece source = updated ? *updated
-                                   : FetchToRam(HomeChunk(group, ShardKind::kWeight, chunk),
-                                                context, builder_.NewBatch());
-      builder_.EmitTransfer(OpKind::kCopyIn, context, source,
-                            ChunkOf(slot, group, chunk, element_bytes));
+      if (in_vram) continue;
+      const Piece source = updated ? *updated : FetchToRam(home, context, builder_.NewBatch());
+      builder_.EmitTransfer(OpKind::kCopyIn, context, source, target);
     }
-    return slot;
+  }
+
+  // Replicated weights whose update is partitioned: what the other ranks updated comes by gather
+  // and goes home; in a turn without an update it is at home already.
+  void RefreshOthers(uint32_t group, uint32_t home, uint32_t slot, Op context) {
+    const uint64_t element_bytes = ElementBytes(spec_, ShardKind::kWeight);
+    const std::vector<Chunk> others = OtherChunks(group);
+    if (slot != home) {
+      context.when = When::kIfNoUpdate;
+      for (const Chunk& chunk : others) {
+        context.chunk = chunk.index;
+        FetchToVram(RangeOf(home, chunk.elements, element_bytes),
+                    RangeOf(slot, chunk.elements, element_bytes), context);
+      }
+    }
+    context.when = When::kIfUpdate;
+    EmitGather(group, ShardKind::kWeight, slot, slot, context);
+    SendHome(builder_.Whole(slot), home, element_bytes, group, others, context);
+  }
+
+  // Every rank's part of the shard, side by side in `whole`. `own` holds this rank's.
+  void EmitGather(uint32_t group, ShardKind kind, uint32_t own, uint32_t whole, Op context) {
+    const ElementRange part = PartOf(spec_.partition, model_.groups[group], spec_.partition.rank);
+    context.kind = OpKind::kGather;
+    context.lane = Lane::kComm;
+    context.group = group;
+    context.chunk = 0;
+    context.accesses = {ReadOf(RangeOf(own, part, ElementBytes(spec_, kind))),
+                        WriteOf(builder_.Whole(whole))};
+    builder_.Emit(std::move(context));
   }
 
   // Brings every kind of the chunk to where `fetch` puts it and runs the optimizer there, in
   // `lane`. Returns what changed: its home, and where its new bytes are; the weight comes first.
   template <typename Fetch>
-  std::vector<std::pair<Piece, Piece>> EmitOptimizer(uint32_t group, uint32_t chunk, Op context,
+  std::vector<std::pair<Piece, Piece>> EmitOptimizer(uint32_t group, const Chunk& chunk, Op context,
                                                      Lane lane, Fetch fetch) {
     const bool resident = spec_.placement.home(group, ShardKind::kWeight) == Tier::kVram;
     Op update = context;
@@ -99,7 +150,7 @@ class Compiler : ShardFlow {
   }
 
   // On the CPU, in RAM. Returns where the new weights are there.
-  Piece EmitUpdate(uint32_t group, uint32_t chunk, Op context) {
+  Piece EmitUpdate(uint32_t group, const Chunk& chunk, Op context) {
     const uint32_t batch = builder_.NewBatch();
     const auto changed = EmitOptimizer(group, chunk, context, Lane::kCpu,
                                        [&](ShardKind, const Piece& home, const Op& fetching) {
@@ -111,7 +162,7 @@ class Compiler : ShardFlow {
   }
 
   // On the GPU: `weight` is where forward finds the weights, and there they are updated.
-  void EmitGpuUpdate(uint32_t group, uint32_t chunk, Op context, const Piece& weight) {
+  void EmitGpuUpdate(uint32_t group, const Chunk& chunk, Op context, const Piece& weight) {
     const uint32_t batch = builder_.NewBatch();
     const auto in_place = [&](const Piece& home) {
       return builder_.buffer(home.buffer).space == Space::kVram;
@@ -255,31 +306,51 @@ class Compiler : ShardFlow {
       if (wave.last && use == 0) {
         EmitReduce(group, block, sum, batch);
       } else {
-        SendHome(sum, PartialHome(group, use), 4, group, Context(When::kIfTrain, block, kNone));
+        SendHome(sum, PartialHome(group, use), 4, group, OwnChunks(group, ShardKind::kPartial),
+                 Context(When::kIfTrain, block, kNone));
       }
     }
   }
 
+  // Where ranks share the work, each adds and rounds its own part of the sums; where all of them
+  // hold the whole gradient it is gathered afterwards.
   void EmitReduce(uint32_t group, uint32_t block, const Piece& first_sum, uint32_t batch) {
     const Op context = Context(When::kIfTrain, block, kNone);
     const uint64_t element_bytes = ElementBytes(spec_, ShardKind::kGradient);
     const uint32_t home = homes_.at({group, ShardKind::kGradient});
+    const ElementRange part = PartOf(spec_.partition, model_.groups[group], spec_.partition.rank);
     std::vector<Piece> sums{first_sum};
     for (uint32_t use = 1; use < use_count_[group]; ++use) {
       sums.push_back(FetchSum(group, use, context, batch));
     }
-    const Piece held =
-        builder_.Whole(spec_.placement.home(group, ShardKind::kGradient) == Tier::kVram
-                           ? home
-                           : builder_.Value(accumulator_ring_, Elements(group) * element_bytes,
-                                            {ShardKind::kGradient, group}, batch));
+    const uint32_t held =
+        spec_.placement.home(group, ShardKind::kGradient) == Tier::kVram
+            ? home
+            : builder_.Value(accumulator_ring_, OwnedBytes(spec_, group, ShardKind::kGradient),
+                             OwnedContent(group, ShardKind::kGradient), batch);
     Op reduce = context;
     reduce.kind = OpKind::kReduce;
     reduce.group = group;
-    reduce.accesses = {WriteOf(held), WriteOf(builder_.Whole(norms_.at(group)))};
-    for (const Piece& sum : sums) reduce.accesses.push_back(ReadOf(sum));
+    reduce.accesses = {WriteOf(RangeOf(held, part, element_bytes)),
+                       WriteOf(builder_.Whole(norms_.at(group)))};
+    for (const Piece& sum : sums) {
+      if (spec_.partition.world_size > 1) EmitReduceScatter(group, sum, context);
+      reduce.accesses.push_back(ReadOf(RangeOf(sum.buffer, part, 4)));
+    }
     builder_.Emit(std::move(reduce));
-    SendHome(held, home, element_bytes, group, context);
+    if (spec_.partition.world_size > 1 && !Partitioned(group, ShardKind::kGradient)) {
+      EmitGather(group, ShardKind::kGradient, held, held, context);
+    }
+    SendHome(builder_.Whole(held), home, element_bytes, group,
+             OwnChunks(group, ShardKind::kGradient), context);
+  }
+
+  void EmitReduceScatter(uint32_t group, const Piece& sum, Op context) {
+    context.kind = OpKind::kReduceScatter;
+    context.lane = Lane::kComm;
+    context.group = group;
+    context.accesses = {ReadWriteOf(sum)};
+    builder_.Emit(std::move(context));
   }
 
   void EmitClip() {

@@ -6,10 +6,10 @@
 
 namespace marea {
 
-inline constexpr int kWhenCount = 5;
+inline constexpr int kWhenCount = 6;
 constexpr const char* WhenName(When when) {
-  constexpr const char* kNames[kWhenCount] = {"always", "if_update", "if_forward", "if_train",
-                                              "if_eval"};
+  constexpr const char* kNames[kWhenCount] = {"always",   "if_update", "if_forward",
+                                              "if_train", "if_eval",   "if_no_update"};
   return kNames[static_cast<int>(when)];
 }
 

@@ -30,9 +30,25 @@ bool HasShard(const PlanSpec& spec, uint32_t group, ShardKind kind) {
   return ElementBytes(spec, kind) > 0;
 }
 
+ElementRange OwnedRange(const PlanSpec& spec, uint32_t group, ShardKind kind) {
+  return OwnedRange(spec.partition, spec.model->groups[group], kind);
+}
+
+uint64_t OwnedBytes(const PlanSpec& spec, uint32_t group, ShardKind kind) {
+  return HasShard(spec, group, kind)
+             ? OwnedRange(spec, group, kind).count * ElementBytes(spec, kind)
+             : 0;
+}
+
+bool WeightsInPlace(const PlanSpec& spec, uint32_t group) {
+  return spec.placement.home(group, ShardKind::kWeight) == Tier::kVram &&
+         !IsPartitioned(spec.partition, spec.model->groups[group], ShardKind::kWeight);
+}
+
 RingMinimum MinimumRings(const PlanSpec& spec) {
   const ModelShape& model = *spec.model;
   const Placement& placement = spec.placement;
+  // Weights and sums pass through VRAM whole, whatever this rank owns of them.
   const auto bytes_of = [&](uint32_t group, ShardKind kind) {
     return RoundUp(model.groups[group].elements * ElementBytes(spec, kind), kPageBytes);
   };
@@ -48,7 +64,7 @@ RingMinimum MinimumRings(const PlanSpec& spec) {
     for (const uint32_t group : block.groups) {
       const bool reduces = !seen[group];  // a group is reduced by the first block that uses it
       seen[group] = true;
-      if (placement.home(group, ShardKind::kWeight) != Tier::kVram) {
+      if (!WeightsInPlace(spec, group)) {
         weights += bytes_of(group, ShardKind::kWeight);
       }
       if (model.groups[group].frozen) continue;
@@ -56,7 +72,7 @@ RingMinimum MinimumRings(const PlanSpec& spec) {
         accumulators += bytes_of(group, ShardKind::kPartial) * (reduces ? uses[group] : 1);
       }
       if (reduces && placement.home(group, ShardKind::kGradient) != Tier::kVram) {
-        accumulators += bytes_of(group, ShardKind::kGradient);
+        accumulators += RoundUp(OwnedBytes(spec, group, ShardKind::kGradient), kPageBytes);
       }
     }
     minimum.weight_bytes = std::max(minimum.weight_bytes, weights);

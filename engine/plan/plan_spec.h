@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "engine/model/model_shape.h"
+#include "engine/zero/partition.h"
 #include "swap/placement.h"
 
 namespace marea {
 
 struct PlanSpec {
-  const ModelShape* model = nullptr;  // outlives the spec
+  const ModelShape* model = nullptr;  // outlives the spec; padded for the partition's ranks
+  Partition partition;
   Precision precision = Precision::kBf16;
   Precision gradient_precision = Precision::kBf16;  // of the held gradient
   uint32_t micro_count = 1;                         // micro-batches of a step
@@ -43,6 +45,14 @@ inline bool UpdatesOnGpu(const PlanSpec& spec, uint32_t group) {
 
 // Does this group have such a shard? A frozen group has a weight and nothing else.
 bool HasShard(const PlanSpec& spec, uint32_t group, ShardKind kind);
+
+// What this rank owns of such a shard, in elements of the group.
+ElementRange OwnedRange(const PlanSpec& spec, uint32_t group, ShardKind kind);
+// In bytes; 0 where there is no such shard.
+uint64_t OwnedBytes(const PlanSpec& spec, uint32_t group, ShardKind kind);
+
+// Do the group's weights rest in VRAM whole, so that compute uses them where they are?
+bool WeightsInPlace(const PlanSpec& spec, uint32_t group);
 
 // The least each ring must hold for any plan of this spec to exist.
 struct RingMinimum {

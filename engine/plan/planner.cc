@@ -101,6 +101,7 @@ class Planner {
     run.workspace_bytes = workspace_bytes_;
     PlanSpec& spec = run.spec;
     spec.model = &model_;
+    spec.partition = request_.partition;
     spec.precision = request_.precision;
     spec.gradient_precision = request_.gradient_precision;
     spec.micro_count = request_.micro_count;
@@ -130,8 +131,9 @@ class Planner {
                                   request_.optimizer_device != OptimizerDevice::kCpu;
     limits.nvme_bytes = request_.nvme_bytes;
     limits.slots = request_.slots;
-    limits.chunk_elements_max =
-        std::min(kChunkElementsMax, RoundUp(LargestGroupElements(model_), kGroupAlignElements));
+    limits.chunk_elements_max = std::min(
+        kChunkElementsMax,
+        RoundUp(LargestGroupElements(model_) / request_.partition.world_size, kGroupAlignElements));
     limits.chunk_elements_min = std::min(kChunkElementsMin, limits.chunk_elements_max);
     limits.staged_chunks = kStagedChunks;
     limits.staging_share = kStagingShare;

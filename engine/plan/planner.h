@@ -32,6 +32,7 @@ enum class OptimizerDevice : uint8_t { kAuto, kCpu, kGpu };
 
 struct PlanRequest {
   const ModelShape* model = nullptr;
+  Partition partition;  // budgets are this rank's
   Precision precision = Precision::kBf16;
   Precision gradient_precision = Precision::kBf16;
   uint32_t micro_count = 1;

@@ -22,8 +22,8 @@ void ShardFlow::MakeHomes() {
     for (const ShardKind kind : kPersistentKinds) {
       if (!HasShard(spec_, group, kind)) continue;
       homes_[{group, kind}] =
-          builder_.Home(SpaceOf(spec_.placement.home(group, kind)),
-                        Elements(group) * ElementBytes(spec_, kind), {kind, group});
+          builder_.Home(SpaceOf(spec_.placement.home(group, kind)), OwnedBytes(spec_, group, kind),
+                        OwnedContent(group, kind));
     }
     if (!model_.groups[group].frozen) {
       norms_[group] = Scalar(ScalarName::kNorm, group, 0);
@@ -63,22 +63,54 @@ uint64_t ShardFlow::Elements(uint32_t group) const {
   return model_.groups[group].elements;
 }
 
-uint32_t ShardFlow::Chunks(uint32_t group) const {
-  return static_cast<uint32_t>(DivideRoundUp(Elements(group), spec_.chunk_elements));
+bool ShardFlow::Partitioned(uint32_t group, ShardKind kind) const {
+  return IsPartitioned(spec_.partition, model_.groups[group], kind);
 }
 
-uint64_t ShardFlow::ChunkElements(uint32_t group, uint32_t chunk) const {
-  return std::min(spec_.chunk_elements, Elements(group) - chunk * spec_.chunk_elements);
+std::vector<Chunk> ShardFlow::ChunksOfPart(uint32_t group, uint32_t rank) const {
+  const ElementRange part = PartOf(spec_.partition, model_.groups[group], rank);
+  const auto count = static_cast<uint32_t>(DivideRoundUp(part.count, spec_.chunk_elements));
+  std::vector<Chunk> chunks;
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint64_t first = i * spec_.chunk_elements;
+    chunks.push_back({rank * count + i,
+                      {part.first + first, std::min(spec_.chunk_elements, part.count - first)}});
+  }
+  return chunks;
 }
 
-Piece ShardFlow::ChunkOf(uint32_t buffer, uint32_t group, uint32_t chunk,
+std::vector<Chunk> ShardFlow::OwnChunks(uint32_t group, ShardKind kind) const {
+  if (Partitioned(group, kind)) return ChunksOfPart(group, spec_.partition.rank);
+  std::vector<Chunk> chunks;
+  for (uint32_t rank = 0; rank < spec_.partition.world_size; ++rank) {
+    for (const Chunk& chunk : ChunksOfPart(group, rank)) chunks.push_back(chunk);
+  }
+  return chunks;
+}
+
+std::vector<Chunk> ShardFlow::OtherChunks(uint32_t group) const {
+  std::vector<Chunk> chunks;
+  for (uint32_t rank = 0; rank < spec_.partition.world_size; ++rank) {
+    if (rank == spec_.partition.rank) continue;
+    for (const Chunk& chunk : ChunksOfPart(group, rank)) chunks.push_back(chunk);
+  }
+  return chunks;
+}
+
+Piece ShardFlow::RangeOf(uint32_t buffer, const ElementRange& elements,
                          uint64_t element_bytes) const {
-  return {buffer, chunk * spec_.chunk_elements * element_bytes,
-          ChunkElements(group, chunk) * element_bytes};
+  return {buffer, elements.first * element_bytes - builder_.buffer(buffer).content.first_byte,
+          elements.count * element_bytes};
 }
 
-Piece ShardFlow::HomeChunk(uint32_t group, ShardKind kind, uint32_t chunk) {
-  return ChunkOf(homes_.at({group, kind}), group, chunk, ElementBytes(spec_, kind));
+Piece ShardFlow::HomeChunk(uint32_t group, ShardKind kind, const Chunk& chunk) {
+  return RangeOf(homes_.at({group, kind}), chunk.elements, ElementBytes(spec_, kind));
+}
+
+Content ShardFlow::OwnedContent(uint32_t group, ShardKind kind) const {
+  Content content{kind, group};
+  content.first_byte = OwnedRange(spec_, group, kind).first * ElementBytes(spec_, kind);
+  return content;
 }
 
 Piece ShardFlow::ValueFor(uint32_t ring, const Piece& home, uint32_t batch) {
@@ -150,22 +182,22 @@ Piece ShardFlow::FetchSum(uint32_t group, uint32_t use, Op context, uint32_t bat
   const Piece sum = NewSum(group, use, batch);
   if (spec_.placement.partial == Tier::kVram) return sum;
   context.group = group;
-  for (uint32_t chunk = 0; chunk < Chunks(group); ++chunk) {
-    context.chunk = chunk;
-    FetchToVram(ChunkOf(PartialHome(group, use), group, chunk, 4),
-                ChunkOf(sum.buffer, group, chunk, 4), context);
+  for (const Chunk& chunk : OwnChunks(group, ShardKind::kPartial)) {
+    context.chunk = chunk.index;
+    FetchToVram(RangeOf(PartialHome(group, use), chunk.elements, 4),
+                RangeOf(sum.buffer, chunk.elements, 4), context);
   }
   return sum;
 }
 
 void ShardFlow::SendHome(const Piece& value, uint32_t home, uint64_t element_bytes, uint32_t group,
-                         Op context) {
+                         const std::vector<Chunk>& chunks, Op context) {
   if (value.buffer == home) return;
   context.group = group;
-  for (uint32_t chunk = 0; chunk < Chunks(group); ++chunk) {
-    context.chunk = chunk;
-    ReturnFromVram(ChunkOf(home, group, chunk, element_bytes),
-                   ChunkOf(value.buffer, group, chunk, element_bytes), context);
+  for (const Chunk& chunk : chunks) {
+    context.chunk = chunk.index;
+    ReturnFromVram(RangeOf(home, chunk.elements, element_bytes),
+                   RangeOf(value.buffer, chunk.elements, element_bytes), context);
   }
 }
 

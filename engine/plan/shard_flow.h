@@ -14,6 +14,19 @@
 
 namespace marea {
 
+// Note [Parts and chunks]
+// A group is cut into one part for each rank (engine/zero/partition.h) and each part into chunks of
+// the spec's size, the last one shorter. So a chunk never crosses a part, every kind of a group has
+// the same chunks, and a rank's own chunks are the same bytes at every stage. With one rank there
+// is one part. A buffer holds some range of its shard, Content::first_byte says from where: an
+// owned part, a whole group, or one chunk.
+
+// One chunk of a group.
+struct Chunk {
+  uint32_t index;  // within the group
+  ElementRange elements;
+};
+
 class ShardFlow {
  protected:
   explicit ShardFlow(const PlanSpec& spec) : spec_(spec), model_(*spec.model) { MakeHomes(); }
@@ -22,11 +35,16 @@ class ShardFlow {
   void MakeHomes();
   uint32_t Scalar(ScalarName name, uint32_t group, uint32_t micro);
   uint64_t Elements(uint32_t group) const;
-  uint32_t Chunks(uint32_t group) const;
-  uint64_t ChunkElements(uint32_t group, uint32_t chunk) const;
-  // A chunk's stretch of a buffer that holds the whole group.
-  Piece ChunkOf(uint32_t buffer, uint32_t group, uint32_t chunk, uint64_t element_bytes) const;
-  Piece HomeChunk(uint32_t group, ShardKind kind, uint32_t chunk);
+  bool Partitioned(uint32_t group, ShardKind kind) const;
+  // The chunks of one rank's part, of the part that this rank owns of such a shard (all of the
+  // group where it is not partitioned), and of all parts but this rank's.
+  std::vector<Chunk> ChunksOfPart(uint32_t group, uint32_t rank) const;
+  std::vector<Chunk> OwnChunks(uint32_t group, ShardKind kind) const;
+  std::vector<Chunk> OtherChunks(uint32_t group) const;
+  // A range's stretch of a buffer that holds it.
+  Piece RangeOf(uint32_t buffer, const ElementRange& elements, uint64_t element_bytes) const;
+  Piece HomeChunk(uint32_t group, ShardKind kind, const Chunk& chunk);
+  Content OwnedContent(uint32_t group, ShardKind kind) const;
   // A place in a ring for a chunk whose home is elsewhere.
   Piece ValueFor(uint32_t ring, const Piece& home, uint32_t batch);
   // The chunk as bytes that the CPU can reach: in place where its home is RAM, else staged.
@@ -43,9 +61,9 @@ class ShardFlow {
   uint32_t PartialHome(uint32_t group, uint32_t use);
   Piece NewSum(uint32_t group, uint32_t use, uint32_t batch);
   Piece FetchSum(uint32_t group, uint32_t use, Op context, uint32_t batch);
-  // Sends a whole group's bytes in VRAM to a home elsewhere, chunk by chunk.
+  // Sends bytes in VRAM to a home elsewhere, chunk by chunk. Both hold at least these chunks.
   void SendHome(const Piece& value, uint32_t home, uint64_t element_bytes, uint32_t group,
-                Op context);
+                const std::vector<Chunk>& chunks, Op context);
 
   const PlanSpec& spec_;
   const ModelShape& model_;

@@ -47,9 +47,11 @@ class Filler {
 
  private:
   uint64_t GroupBytes(uint32_t group, ShardKind kind) const {
-    return HasShard(spec_, group, kind)
-               ? RoundUp(model_.groups[group].elements * ElementBytes(spec_, kind), kPageBytes)
-               : 0;
+    return RoundUp(OwnedBytes(spec_, group, kind), kPageBytes);
+  }
+  // Of a group's weights on their way through compute: whole, whatever this rank owns.
+  uint64_t SlotBytes(uint32_t group) const {
+    return model_.groups[group].elements * ElementBytes(spec_, ShardKind::kWeight);
   }
   uint64_t ActivationBytes() const { return RoundUp(model_.blocks[1].input_bytes, kPageBytes); }
 
@@ -198,7 +200,7 @@ class Filler {
     for (const BlockShape& block : model_.blocks) {
       if (block.kind != BlockKind::kLayer) continue;
       uint64_t bytes = 0;
-      for (const uint32_t group : block.groups) bytes += GroupBytes(group, ShardKind::kWeight);
+      for (const uint32_t group : block.groups) bytes += SlotBytes(group);
       layer_weights = std::max(layer_weights, bytes);
     }
     for (int slot = 0; slot < 2; ++slot) {

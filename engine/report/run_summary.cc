@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "engine/report/lane_json.h"
@@ -72,6 +73,21 @@ std::string LaneTable(const RunSummary& summary) {
   return text;
 }
 
+// How the ranks shared it, and the largest of them; the tables are of rank 0.
+std::string RanksLine(const RunSummary& summary) {
+  if (summary.ranks.empty()) return "";
+  RankPeaks most;
+  for (const RankPeaks& rank : summary.ranks) {
+    most.vram_bytes = std::max(most.vram_bytes, rank.vram_bytes);
+    most.ram_bytes = std::max(most.ram_bytes, rank.ram_bytes);
+  }
+  return fmt::format(
+      "  {} ranks, ZeRO stage {}; at most {} of VRAM and {} of RAM a rank; below, "
+      "rank 0\n",
+      summary.world_size, summary.zero_stage, FormatBytes(most.vram_bytes),
+      FormatBytes(most.ram_bytes));
+}
+
 }  // namespace
 
 std::string ToJson(const RunSummary& summary) {
@@ -82,6 +98,7 @@ std::string ToJson(const RunSummary& summary) {
   json["precision"] = summary.precision;
   json["parameters"] = summary.parameters;
   json["world_size"] = summary.world_size;
+  json["zero_stage"] = summary.zero_stage;
   json["tokens_per_step"] = summary.tokens_per_step;
   json["steps"] = summary.steps;
   json["interrupted"] = summary.interrupted;
@@ -94,6 +111,9 @@ std::string ToJson(const RunSummary& summary) {
   json["budgets"] = TiersJson(summary, &TierUse::budget_bytes);
   json["predicted_peaks"] = TiersJson(summary, &TierUse::predicted_bytes);
   json["peaks"] = TiersJson(summary, &TierUse::peak_bytes);
+  for (const RankPeaks& rank : summary.ranks) {
+    json["rank_peaks"].push_back({{"vram_bytes", rank.vram_bytes}, {"ram_bytes", rank.ram_bytes}});
+  }
   json["placement"] = PlacementJson(summary.placement);
   json["predicted_step_seconds"] = OrNull(summary.predicted_step_seconds);
   json["bound_by"] = summary.bound_by;
@@ -121,6 +141,7 @@ std::string ToTable(const RunSummary& summary) {
       "{}: {:.1f}M parameters, {} on {}, {} steps of {} tokens{}\n", summary.model,
       static_cast<double>(summary.parameters) / 1e6, summary.precision, summary.device,
       summary.steps, summary.tokens_per_step, summary.interrupted ? ", stopped early" : "");
+  text += RanksLine(summary);
   text += fmt::format("  loss {:.4f} -> {:.4f}", summary.loss_first, summary.loss_last);
   if (summary.eval_loss_last) text += fmt::format(", evaluation {:.4f}", *summary.eval_loss_last);
   text += fmt::format("; {:.3f} s a step (median), {:.0f} tokens/s, {:.1f} s in all\n\n",

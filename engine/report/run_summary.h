@@ -28,12 +28,20 @@ struct WorkspaceUse {
   uint64_t retry_count = 0;      // times it ran short and had to give back
 };
 
+// What one rank took at most.
+struct RankPeaks {
+  uint64_t vram_bytes = 0;
+  uint64_t ram_bytes = 0;
+};
+
 struct RunSummary {
   std::string model;      // as the user named it
   std::string device;     // "cpu" or the GPU's name
   std::string precision;  // "bf16" or "fp32"
   uint64_t parameters = 0;
   uint32_t world_size = 1;
+  uint32_t zero_stage = 0;
+  std::vector<RankPeaks> ranks;  // by rank; empty where there is one
   uint64_t tokens_per_step = 0;
   uint64_t steps = 0;
   double loss_first = 0;

@@ -25,8 +25,9 @@ double SteadySeconds() {
 }
 
 Result<std::unique_ptr<RunResources>> RunResources::Create(
-    const RunSetup& setup, const std::function<void(uint64_t, uint64_t)>& progress) {
-  std::unique_ptr<RunResources> resources(new RunResources(setup));
+    const RunSetup& setup, const RunRanks* ranks, const std::atomic<bool>& stop,
+    const std::function<void(uint64_t, uint64_t)>& progress) {
+  std::unique_ptr<RunResources> resources(new RunResources(setup, ranks, stop));
   MAREA_RETURN_IF_ERROR(resources->OpenDevice());
   MAREA_RETURN_IF_ERROR(resources->AllocateArenas());
   MAREA_RETURN_IF_ERROR(resources->OpenTier(progress));
@@ -76,6 +77,7 @@ Status RunResources::OpenTier(const std::function<void(uint64_t, uint64_t)>& pro
   if (setup_.planned.chunks.entries.empty()) return Status::Ok();
   NvmeTierOptions options;
   options.slots = setup_.options.slots;
+  if (ranks_) options.file_name += ".rank" + std::to_string(setup_.world.rank);
   options.file.progress = [&](uint64_t done, uint64_t all) {
     progress(done, all);
     return Status::Ok();
@@ -101,6 +103,11 @@ Status RunResources::MakeRunners() {
   options.optimizer_threads =
       setup_.gpu ? std::max(1u, setup_.threads - setup_.threads / 4) : setup_.threads;
   options.simd_level = setup_.simd_level;
+  options.stop = &stop_;
+  if (ranks_) {
+    options.comm = ranks_->lane.get();
+    options.sums = ranks_->sums.get();
+  }
   MAREA_ASSIGN_OR_RETURN(step_runner_, StepRunner::Create(options));
   swapper_ = std::make_unique<Swapper>(
       SwapperParts{plan, setup_.planned.chunks, tier_.get(), *device_, *step_runner_});

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "engine/report/trace_recorder.h"
+#include "engine/train/run_ranks.h"
 #include "engine/train/run_setup.h"
 #include "engine/train/step_runner.h"
 #include "io/pinned_arena.h"
@@ -25,9 +27,12 @@ namespace marea {
 
 class RunResources {
  public:
-  // `progress` is told of the files' preparation, in bytes. On failure nothing is left behind.
+  // `ranks` is null for one rank, `stop` is set when this one is asked to stop; both outlive the
+  // resources. `progress` is told of the files' preparation, in bytes. On failure nothing is left
+  // behind.
   static Result<std::unique_ptr<RunResources>> Create(
-      const RunSetup& setup, const std::function<void(uint64_t, uint64_t)>& progress);
+      const RunSetup& setup, const RunRanks* ranks, const std::atomic<bool>& stop,
+      const std::function<void(uint64_t, uint64_t)>& progress);
   ~RunResources();
 
   Executor& executor() { return *executor_; }
@@ -44,13 +49,16 @@ class RunResources {
   Status Shutdown();
 
  private:
-  explicit RunResources(const RunSetup& setup) : setup_(setup) {}
+  RunResources(const RunSetup& setup, const RunRanks* ranks, const std::atomic<bool>& stop)
+      : setup_(setup), ranks_(ranks), stop_(stop) {}
   Status OpenDevice();
   Status AllocateArenas();
   Status OpenTier(const std::function<void(uint64_t, uint64_t)>& progress);
   Status MakeRunners();
 
   const RunSetup& setup_;
+  const RunRanks* const ranks_;
+  const std::atomic<bool>& stop_;
   std::vector<std::string> warnings_;
   std::unique_ptr<SwapStats> stats_;
   std::unique_ptr<Device> device_;

@@ -8,6 +8,7 @@
 #include "engine/config/deepspeed_config.h"
 #include "engine/model/torch_cuda.h"
 #include "engine/model/torch_runtime.h"
+#include "engine/train/run_ranks.h"
 #include "io/memory_limits.h"
 #include "io/topology.h"
 #include "io/units.h"
@@ -70,7 +71,14 @@ Status ChooseGpu(RunSetup& setup) {
 
 Status ChooseDevice(RunSetup& setup) {
   const DeviceChoice choice = setup.options.device;
-  if (choice != DeviceChoice::kCpu) MAREA_RETURN_IF_ERROR(ChooseGpu(setup));
+  if (setup.world.size > 1 && choice == DeviceChoice::kCuda) {
+    return Status::InvalidArgument(
+        "--device cuda: several ranks compute on the CPU only so far; pass --device cpu, or start "
+        "one rank");
+  }
+  if (choice != DeviceChoice::kCpu && setup.world.size == 1) {
+    MAREA_RETURN_IF_ERROR(ChooseGpu(setup));
+  }
   if (!setup.gpu && setup.options.optimizer_device == OptimizerDevice::kGpu) {
     return Status::InvalidArgument(
         "--optimizer-device cuda needs a GPU, and this run computes on the CPU");
@@ -86,7 +94,8 @@ Status StartRuntime(RunSetup& setup) {
     }
   } else {
     MAREA_ASSIGN_OR_RETURN(const Topology topology, ReadTopology());
-    setup.threads = std::max(1u, std::min(topology.core_count, topology.cpu_quota));
+    const uint32_t cores = std::min(topology.core_count, topology.cpu_quota);
+    setup.threads = std::max(1u, cores / setup.world.local_size);
   }
   // The CPU's kernels are deterministic in any case.
   StartTorchRuntime(
@@ -96,6 +105,7 @@ Status StartRuntime(RunSetup& setup) {
 
 Status LoadConfig(RunSetup& setup) {
   ConfigOverrides overrides;
+  overrides.world_size = setup.world.size;
   overrides.micro_batch = setup.options.micro_batch;
   overrides.learning_rate = setup.options.learning_rate;
   overrides.total_steps = setup.options.steps;
@@ -117,6 +127,11 @@ Status FindBudgets(RunSetup& setup) {
   Append(setup.warnings, resolved.warnings);
   setup.budgets = resolved.budgets;
   setup.store_paths = std::move(resolved.store_paths);
+  // RAM and NVMe are the node's, and its ranks share them evenly.
+  const uint32_t ranks = setup.world.local_size;
+  setup.budgets.ram_bytes /= ranks;
+  setup.budgets.nvme_bytes /= ranks;
+  for (StorePath& path : setup.store_paths) path.bytes /= ranks;
   return Status::Ok();
 }
 
@@ -133,6 +148,7 @@ Status LoadModel(RunSetup& setup) {
   setup.model = std::make_unique<ModelShape>(
       MakeModelShape(model, setup.batch, setup.config.precision,
                      setup.gpu ? ComputeTarget::Gpu(setup.gpu->sm_count) : setup.threads));
+  PadGroups(setup.world.size, *setup.model);
   if (setup.folder.weights_path) {
     MAREA_ASSIGN_OR_RETURN(setup.weights,
                            ModelWeights::Open(*setup.folder.weights_path, *setup.model));
@@ -147,6 +163,8 @@ Status LoadData(RunSetup& setup) {
   };
   BatchOptions batching{.micro_batch = setup.batch.sequences,
                         .accumulation_steps = setup.config.batch.accumulation_steps,
+                        .world_size = setup.world.size,
+                        .rank = setup.world.rank,
                         .seed = setup.options.seed};
   MAREA_ASSIGN_OR_RETURN(setup.data, open(setup.options.data_path));
   if (!setup.data->source().notice().empty()) {
@@ -176,12 +194,22 @@ std::optional<Tier> FixedHome(const OffloadConfig& section) {
   return section.device == OffloadDevice::kCpu ? Tier::kRam : Tier::kNvme;
 }
 
+// What the process holds before the plan's arenas. Ranks must come to the same plan although no two
+// processes are of quite the same size, so theirs is rounded up.
+uint64_t ProcessBytes(const RunSetup& setup, const ProcessMemory& process) {
+  constexpr uint64_t kRankStep = 128 * kMiB;
+  return setup.world.size == 1 ? process.resident_bytes
+                               : RoundUp(process.resident_bytes, kRankStep);
+}
+
 Status MakePlan(RunSetup& setup) {
   MAREA_ASSIGN_OR_RETURN(const ProcessMemory process, ReadProcessMemory());
   const uint64_t token_bytes = uint64_t{12} * setup.batch.sequences * setup.batch.sequence_length *
                                setup.config.batch.accumulation_steps;
   PlanRequest request;
   request.model = setup.model.get();
+  request.partition = {setup.world.size, setup.world.rank, setup.config.zero.stage,
+                       setup.config.zero.persistence_threshold};
   request.precision = setup.config.precision;
   request.gradient_precision = setup.config.gradient_type;
   request.micro_count = setup.config.batch.accumulation_steps;
@@ -193,7 +221,8 @@ Status MakePlan(RunSetup& setup) {
   request.vram_fixed_bytes = setup.gpu ? kGpuProcessBytes : 0;
   request.vram_bytes = setup.budgets.vram_bytes;
   request.ram_bytes = setup.budgets.ram_bytes;
-  request.ram_fixed_bytes = process.resident_bytes + token_bytes +
+  request.ram_fixed_bytes = ProcessBytes(setup, process) + token_bytes +
+                            CommunicatorBytes(setup.world) +
                             (setup.gpu ? kGpuProcessGrowthBytes : kProcessGrowthBytes);
   request.nvme_bytes = setup.budgets.nvme_bytes;
   request.nvme_paths = static_cast<uint32_t>(setup.store_paths.size());
@@ -208,9 +237,10 @@ Status MakePlan(RunSetup& setup) {
 
 }  // namespace
 
-Result<std::unique_ptr<RunSetup>> PrepareRun(const RunOptions& options) {
+Result<std::unique_ptr<RunSetup>> PrepareRun(const RunOptions& options, const World& world) {
   auto setup = std::make_unique<RunSetup>();
   setup->options = options;
+  setup->world = world;
   MAREA_RETURN_IF_ERROR(CheckFlags(options));
   MAREA_RETURN_IF_ERROR(ChooseDevice(*setup));
   MAREA_RETURN_IF_ERROR(LoadConfig(*setup));

@@ -12,6 +12,7 @@
 
 #include "engine/checkpoint/model_folder.h"
 #include "engine/checkpoint/model_weights.h"
+#include "engine/comm/world.h"
 #include "engine/config/training_config.h"
 #include "engine/data/batch_source.h"
 #include "engine/data/dataset.h"
@@ -27,6 +28,7 @@ namespace marea {
 
 struct RunSetup {
   RunOptions options;
+  World world;                  // this rank and how many there are
   std::optional<GpuFacts> gpu;  // none: the CPU computes
   uint32_t threads = 1;         // of the compute library and of the optimizer
   SimdLevel simd_level = DetectSimdLevel();
@@ -40,7 +42,7 @@ struct RunSetup {
   std::unique_ptr<Dataset> eval_data;  // null: no evaluation
   std::unique_ptr<BatchSource> eval_batches;
   uint64_t steps = 0;  // of the whole run
-  Budgets budgets;
+  Budgets budgets;     // this rank's share of the node's
   std::vector<StorePath> store_paths;
   PlannedRun planned;
   std::vector<std::string> warnings;
@@ -50,6 +52,6 @@ struct RunSetup {
 // InvalidArgument (exit 2) for anything wrong with flags, config, model or data; DoesNotFit (exit
 // 3) where the budgets cannot work. Starts the torch runtime (threads, libraries) so that the
 // process's own memory is known.
-Result<std::unique_ptr<RunSetup>> PrepareRun(const RunOptions& options);
+Result<std::unique_ptr<RunSetup>> PrepareRun(const RunOptions& options, const World& world = {});
 
 }  // namespace marea

@@ -42,7 +42,7 @@ class Initialiser {
     for (uint32_t group = 0; group < spec.model->groups.size(); ++group) {
       for (const ShardKind kind : kKinds) {
         if (HasShard(spec, group, kind)) {
-          total_ += spec.model->groups[group].elements * ElementBytes(spec, kind);
+          total_ += OwnedBytes(spec, group, kind);
         }
       }
     }
@@ -88,6 +88,9 @@ class Initialiser {
     MAREA_RETURN_IF_ERROR(
         Write(ShardKind::kWeight, group, piece.first_byte, BytesOf(high_, count)));
     if (!HasShard(spec_, group, ShardKind::kMasterLow)) return Status::Ok();
+    // Replicated weights have pieces whose other half is another rank's.
+    const ElementRange owned = OwnedRange(spec_, group, ShardKind::kMasterLow);
+    if (first < owned.first || first >= owned.first + owned.count) return Status::Ok();
     return Write(ShardKind::kMasterLow, group, first * sizeof(uint16_t), BytesOf(low_, count));
   }
 

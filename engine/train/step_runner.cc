@@ -57,6 +57,7 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Create(const StepRunnerOptions& 
                          BlockCompute::Create(*options.spec->model, options.batch,
                                               options.spec->precision, TorchDevice(options.gpu)));
   runner->optimizer_ = std::make_unique<LaneThread>("optimizer", kQueueMax);
+  if (options.comm) runner->comm_ = std::make_unique<LaneThread>("comm", kQueueMax);
   return runner;
 }
 
@@ -76,6 +77,7 @@ StepRunner::~StepRunner() {
 
 void StepRunner::Shutdown() {
   if (optimizer_) optimizer_->Shutdown();
+  if (comm_) comm_->Shutdown();
 }
 
 void StepRunner::SetTurn(uint64_t turn, const TurnInputs& inputs) {
@@ -94,11 +96,28 @@ TurnInputs StepRunner::InputsOf(uint64_t turn) {
 }
 
 void StepRunner::Start(const OpCall& call, Completion done) {
-  if (call.op().lane == Lane::kCpu) {
-    optimizer_->Post([this, call, done = std::move(done)] { done(Optimize(call)); });
-  } else {
-    options_.device->Compute(
-        call, [this, call] { return Compute(call); }, std::move(done));
+  switch (call.op().lane) {
+    case Lane::kCpu:
+      optimizer_->Post([this, call, done = std::move(done)] { done(Optimize(call)); });
+      return;
+    case Lane::kComm:
+      comm_->Post([this, call, done = std::move(done)] { done(Communicate(call)); });
+      return;
+    default:
+      options_.device->Compute(
+          call, [this, call] { return Compute(call); }, std::move(done));
+  }
+}
+
+Status StepRunner::Communicate(const OpCall& call) {
+  switch (call.op().kind) {
+    case OpKind::kGather:
+      return options_.comm->AllGather(call.spans[0], call.spans[1]);
+    case OpKind::kReduceScatter:
+      return options_.comm->ReduceScatter(
+          {As<float>(call.spans[0]), call.spans[0].size() / sizeof(float)});
+    default:
+      return Status::Failed(std::string("no collective ") + OpKindName(call.op().kind));
   }
 }
 
@@ -134,8 +153,7 @@ Status StepRunner::Optimize(const OpCall& call) {
       RunUpdate(call);
       return Status::Ok();
     case OpKind::kClip:
-      RunClip(call);
-      return Status::Ok();
+      return RunClip(call);
     default:
       return Status::Failed(std::string("no optimizer op ") + OpKindName(call.op().kind));
   }
@@ -229,23 +247,39 @@ AdamWChunk StepRunner::ChunkOf(const OpCall& call) const {
   return chunk;
 }
 
+Result<StepRunner::Sums> StepRunner::AddOverRanks(const Sums& own) {
+  if (!options_.sums) return own;
+  std::vector<Sums> all(options_.spec->partition.world_size);
+  MAREA_RETURN_IF_ERROR(options_.sums->AllGather(std::as_bytes(std::span(&own, 1)),
+                                                 std::as_writable_bytes(std::span(all))));
+  Sums total;
+  for (const Sums& one : all) {
+    total.loss += one.loss;
+    total.square += one.square;
+    total.stop += one.stop;
+  }
+  return total;
+}
+
 // The coefficient of torch.nn.utils.clip_grad_norm_, from sums in a fixed order.
-void StepRunner::RunClip(const OpCall& call) {
+Status StepRunner::RunClip(const OpCall& call) {
   TurnOutcome outcome{.turn = call.turn};
-  double square_sum = 0;
-  double loss_sum = 0;
+  Sums own;
   uint32_t losses = 0;
   for (size_t i = 1; i < call.spans.size(); ++i) {
     const double value = *As<double>(call.spans[i]);
     const bool norm = ContentOf(call, i).group != kNone;
-    if (norm) square_sum += value;
-    if (!norm && losses++ < call.mask.micro_count) loss_sum += value;
+    if (norm && call.mask.train) own.square += value;
+    if (!norm && losses++ < call.mask.micro_count) own.loss += value;
   }
+  own.stop = options_.stop && options_.stop->load(std::memory_order_relaxed) ? 1 : 0;
+  MAREA_ASSIGN_OR_RETURN(const Sums total, AddOverRanks(own));
   const TurnInputs inputs = InputsOf(call.turn);
   const double weight = inputs.batches->Step(inputs.batch_step).token_weight;
-  outcome.loss = weight > 0 ? loss_sum / weight : 0;
+  outcome.loss = weight > 0 ? total.loss / weight : 0;
+  outcome.stop = total.stop > 0;
   if (call.mask.train) {
-    outcome.grad_norm = std::sqrt(square_sum);
+    outcome.grad_norm = std::sqrt(total.square);
     double coefficient = 1;
     if (options_.gradient_clipping > 0) {
       coefficient = std::min(1.0, options_.gradient_clipping / (outcome.grad_norm + 1e-6));
@@ -255,6 +289,7 @@ void StepRunner::RunClip(const OpCall& call) {
   MutexLock lock(mutex_);
   outcomes_.push_back(outcome);
   changed_.NotifyAll();
+  return Status::Ok();
 }
 
 TurnOutcome StepRunner::WaitForOutcome(const std::function<bool()>& give_up) {

@@ -1,19 +1,22 @@
 // Runs the ops that need arithmetic: compute, optimizer, clipping. The swapper forwards them here.
 //
 // Compute runs on the device's compute lane; the optimizer has a lane of its own, a thread which
-// spreads its work over a pool. What a turn works on (data, learning rate) is given by turn before
+// spreads its work over a pool; with several ranks, their collectives have one too. What a turn
+// works on (data, learning rate) is given by turn before
 // it is enqueued.
 //
 // Owner: the trainer; outlives the executor. Thread rule: Start from the executor; the other calls
 // from the trainer's thread.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
+#include "engine/comm/communicator.h"
 #include "engine/data/batch_source.h"
 #include "engine/model/block_compute.h"
 #include "engine/optim/adamw.h"
@@ -38,6 +41,7 @@ struct TurnOutcome {
   uint64_t turn = 0;
   double loss = 0;       // weighted mean; 0 if every weight of the step is 0
   double grad_norm = 0;  // training only
+  bool stop = false;     // some rank was asked to stop before its clip op: all learn it together
 };
 
 struct StepRunnerOptions {
@@ -48,6 +52,11 @@ struct StepRunnerOptions {
   double gradient_clipping = 0;  // 0: off
   uint32_t optimizer_threads = 1;
   SimdLevel simd_level = SimdLevel::kScalar;
+  // With several ranks: for the comm lane, and for the sums of losses and norms. Outlive the
+  // runner.
+  Communicator* comm = nullptr;
+  Communicator* sums = nullptr;
+  const std::atomic<bool>* stop = nullptr;  // this rank was asked to stop; outlives the runner
 };
 
 class StepRunner final : public OpRunner {
@@ -66,7 +75,7 @@ class StepRunner final : public OpRunner {
   // Blocks until the head of this turn has been computed (its last micro-batch), or give_up.
   void WaitForHead(uint64_t turn, const std::function<bool()>& give_up);
 
-  // Ends the optimizer's thread. REQUIRES: no op in flight.
+  // Ends the threads. REQUIRES: no op in flight.
   void Shutdown();
 
  private:
@@ -83,7 +92,15 @@ class StepRunner final : public OpRunner {
   AdamWChunk ChunkOf(const OpCall& call) const;
   Status RunUpdateOnGpu(const OpCall& call);
   void RunUpdate(const OpCall& call);
-  void RunClip(const OpCall& call);
+  // What the ranks have to add up, and the sum over them, in the order of their ranks.
+  struct Sums {
+    double loss = 0;
+    double square = 0;  // of gradients
+    double stop = 0;    // how many ranks were asked to
+  };
+  Result<Sums> AddOverRanks(const Sums& own);
+  Status RunClip(const OpCall& call);
+  Status Communicate(const OpCall& call);
   MicroBatch FillMicroBatch(const OpCall& call);
 
   const StepRunnerOptions options_;
@@ -105,6 +122,7 @@ class StepRunner final : public OpRunner {
 
   bool entered_ = false;  // compute thread only
   std::unique_ptr<LaneThread> optimizer_;
+  std::unique_ptr<LaneThread> comm_;  // null: one rank
 };
 
 }  // namespace marea

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <optional>
+#include <sstream>
 
 #include "engine/checkpoint/atomic_file.h"
 #include "engine/checkpoint/checkpoint_writer.h"
@@ -12,8 +14,10 @@
 #include "engine/plan/plan_json.h"
 #include "engine/report/metrics_writer.h"
 #include "engine/train/output_folder.h"
+#include "engine/train/run_ranks.h"
 #include "engine/train/run_resources.h"
 #include "engine/train/shard_init.h"
+#include "engine/train/weight_reader.h"
 #include "io/memory_limits.h"
 #include "io/units.h"
 
@@ -46,25 +50,35 @@ struct TrainingRun::Impl {
         metrics(run_setup.options.output_path + "/metrics.jsonl") {}
 
   std::string OutputFile(const char* name) const { return setup.options.output_path + "/" + name; }
+  // Rank 0 writes what is the whole run's.
+  bool leads() const { return setup.world.rank == 0; }
 
+  Status Prepare();
+  Result<RunSummary> Run();
   Status Initialise();
+  Status Meet(const std::string& where);
+  Status WriteResults(RunSummary& summary);
   Status TrainSteps(RunSummary& summary);
   uint64_t EnqueueTraining(uint64_t step);
   uint64_t Enqueue(StepMask mask, TurnInputs inputs);
   Result<double> Evaluate();
   Result<TurnOutcome> NextOutcome();
   bool EvaluatesAfter(uint64_t step) const;
+  bool Stops() const;
   Status FinishStep(uint64_t step, const TurnOutcome& outcome, RunSummary& summary);
   Status CheckMemory(uint64_t peak_bytes) const;
   Status SaveCheckpoint();
   void DescribeGpu(RunSummary& summary) const;
-  void Summarise(RunSummary& summary) const;
+  Status Summarise(RunSummary& summary) const;
+  Status CollectRankPeaks(RunSummary& summary) const;
 
   const RunSetup& setup;
   TrainingObserver& observer;
+  std::unique_ptr<RunRanks> ranks;  // null: one rank; outlives the resources
+  std::atomic<bool> stop{false};    // this rank was asked to stop
   std::unique_ptr<RunResources> resources;
   MetricsWriter metrics;
-  std::atomic<bool> stop{false};
+  bool all_stop = false;  // some rank was, and all know
 
   bool update_pending = false;  // gradients wait for the next turn
   uint64_t updates = 0;         // enqueued so far
@@ -80,16 +94,31 @@ struct TrainingRun::Impl {
 
 Result<std::unique_ptr<TrainingRun>> TrainingRun::Create(const RunSetup& setup,
                                                          TrainingObserver& observer) {
-  MAREA_ASSIGN_OR_RETURN(OutputFolder output, OutputFolder::Make(setup.options.output_path));
   auto impl = std::make_unique<Impl>(setup, observer);
-  MAREA_ASSIGN_OR_RETURN(impl->resources,
-                         RunResources::Create(setup, [&](uint64_t done, uint64_t all) {
-                           observer.OnPhase("preparing files", done, all);
-                         }));
-  MAREA_RETURN_IF_ERROR(WriteText(impl->OutputFile("plan.json"), ToJson(setup.planned)));
-  output.Keep();
-  for (const std::string& warning : impl->resources->warnings()) observer.OnWarning(warning);
+  MAREA_ASSIGN_OR_RETURN(impl->ranks, JoinRanks(setup));
+  const Status prepared = impl->Prepare();
+  if (!prepared.ok()) {
+    if (impl->ranks) impl->ranks->group->Fail(prepared);
+    return prepared;
+  }
   return std::unique_ptr<TrainingRun>(new TrainingRun(std::move(impl)));
+}
+
+Status TrainingRun::Impl::Prepare() {
+  std::optional<OutputFolder> output;
+  if (leads()) {
+    MAREA_ASSIGN_OR_RETURN(output, OutputFolder::Make(setup.options.output_path));
+  }
+  MAREA_ASSIGN_OR_RETURN(
+      resources, RunResources::Create(setup, ranks.get(), stop, [&](uint64_t done, uint64_t all) {
+        observer.OnPhase("preparing files", done, all);
+      }));
+  if (output) {
+    MAREA_RETURN_IF_ERROR(WriteText(OutputFile("plan.json"), ToJson(setup.planned)));
+    output->Keep();
+  }
+  for (const std::string& warning : resources->warnings()) observer.OnWarning(warning);
+  return Status::Ok();
 }
 
 TrainingRun::TrainingRun(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -100,21 +129,48 @@ void TrainingRun::RequestStop() {
 }
 
 Result<RunSummary> TrainingRun::Run() {
-  Impl& impl = *impl_;
+  RunRanks* const ranks = impl_->ranks.get();
+  if (!ranks) return impl_->Run();
+  // A rank that fails ends the others' waits: their collectives return, and their lanes stop.
+  ranks->group->OnFailure([this](Status status) { impl_->resources->executor().Cancel(status); });
+  Result<RunSummary> summary = impl_->Run();
+  if (summary.ok()) {
+    MAREA_RETURN_IF_ERROR(ranks->group->Leave());
+    return summary;
+  }
+  const Status cause = ranks->group->CauseOf(summary.status());
+  ranks->group->Fail(summary.status());
+  return cause;
+}
+
+Result<RunSummary> TrainingRun::Impl::Run() {
   RunSummary summary;
-  MAREA_RETURN_IF_ERROR(impl.Initialise());
-  const Status trained = impl.TrainSteps(summary);
-  const Status drained = impl.resources->executor().Drain();
+  MAREA_RETURN_IF_ERROR(Initialise());
+  MAREA_RETURN_IF_ERROR(Meet("before the first step"));
+  const Status trained = TrainSteps(summary);
+  const Status drained = resources->executor().Drain();
   if (!trained.ok() || !drained.ok()) {
-    (void)impl.resources->Shutdown();  // the first failure is the one to report
+    (void)resources->Shutdown();  // the first failure is the one to report
     return trained.ok() ? drained : trained;
   }
-  impl.Summarise(summary);
-  MAREA_RETURN_IF_ERROR(impl.resources->trace().WriteTo(impl.OutputFile("trace.json")));
-  MAREA_RETURN_IF_ERROR(impl.SaveCheckpoint());
-  MAREA_RETURN_IF_ERROR(impl.resources->Shutdown());
-  MAREA_RETURN_IF_ERROR(WriteText(impl.OutputFile("summary.json"), ToJson(summary)));
+  MAREA_RETURN_IF_ERROR(Summarise(summary));
+  MAREA_RETURN_IF_ERROR(WriteResults(summary));
   return summary;
+}
+
+// All ranks are here.
+Status TrainingRun::Impl::Meet(const std::string& where) {
+  return ranks ? ranks->group->Barrier(where) : Status::Ok();
+}
+
+Status TrainingRun::Impl::WriteResults(RunSummary& summary) {
+  const std::string trace =
+      leads() ? "trace.json" : fmt::format("trace.rank{}.json", setup.world.rank);
+  MAREA_RETURN_IF_ERROR(resources->trace().WriteTo(OutputFile(trace.c_str())));
+  MAREA_RETURN_IF_ERROR(SaveCheckpoint());
+  MAREA_RETURN_IF_ERROR(resources->Shutdown());
+  if (!leads()) return Status::Ok();
+  return WriteText(OutputFile("summary.json"), ToJson(summary));
 }
 
 Status TrainingRun::Impl::Initialise() {
@@ -132,19 +188,25 @@ Status TrainingRun::Impl::TrainSteps(RunSummary& summary) {
   uint64_t enqueued = 0;
   for (uint64_t step = 0; step < setup.steps; ++step) {
     if (step == enqueued) {
-      if (stop.load(std::memory_order_relaxed)) break;
+      if (Stops()) break;
       EnqueueTraining(enqueued++);
     }
     const uint64_t turn = resources->executor().turns_enqueued() - 1;
     resources->step_runner().WaitForHead(turn, [&] { return resources->executor().failed(); });
-    const bool more = enqueued < setup.steps && !stop.load(std::memory_order_relaxed);
+    const bool more = enqueued < setup.steps && !Stops();
     if (more && !EvaluatesAfter(step)) EnqueueTraining(enqueued++);
     MAREA_ASSIGN_OR_RETURN(const TurnOutcome outcome, NextOutcome());
+    all_stop |= outcome.stop;
     MAREA_RETURN_IF_ERROR(FinishStep(step, outcome, summary));
   }
   summary.interrupted = summary.steps < setup.steps;
   if (update_pending) Enqueue({}, {});
   return Status::Ok();
+}
+
+// Ranks stop after the same step: one that is asked says so with its next loss.
+bool TrainingRun::Impl::Stops() const {
+  return ranks ? all_stop : stop.load(std::memory_order_relaxed);
 }
 
 uint64_t TrainingRun::Impl::EnqueueTraining(uint64_t step) {
@@ -176,6 +238,8 @@ Result<TurnOutcome> TrainingRun::Impl::NextOutcome() {
   const TurnOutcome outcome =
       resources->step_runner().WaitForOutcome([&] { return executor.failed(); });
   if (outcome.turn != UINT64_MAX) return outcome;
+  // Told before the drain: a collective of this rank may wait for ranks that wait for this one.
+  if (ranks) ranks->group->Fail(executor.failure());
   const Status status = executor.Drain();
   MAREA_CHECK(!status.ok(), "a run gave up without a failure");
   return status;
@@ -235,7 +299,7 @@ Status TrainingRun::Impl::FinishStep(uint64_t step, const TurnOutcome& outcome,
     observer.OnWarning(fmt::format("step {}: loss {} with a gradient norm of {}", line.step,
                                    line.loss, line.grad_norm));
   }
-  MAREA_RETURN_IF_ERROR(metrics.Append(line));
+  if (leads()) MAREA_RETURN_IF_ERROR(metrics.Append(line));
   observer.OnStep(line);
   if (step == 0) summary.loss_first = line.loss;
   if (step > 0) step_seconds.push_back(line.step_seconds);
@@ -256,17 +320,20 @@ Status TrainingRun::Impl::CheckMemory(uint64_t peak_bytes) const {
 
 Status TrainingRun::Impl::SaveCheckpoint() {
   const uint64_t element_bytes = WeightBytes(setup.config.precision);
+  WeightReader reader(setup.planned.spec, resources->shards(), ranks ? ranks->lane.get() : nullptr);
+  if (!leads()) return reader.Serve();
   uint64_t done = 0;
   const uint64_t all = setup.model->parameters * element_bytes;
-  return WriteCheckpoint(
+  const Status written = WriteCheckpoint(
       OutputFile("checkpoint"), setup.folder.config_text, *setup.model, setup.config.precision,
       [&](uint32_t group, const TensorShape& tensor, uint64_t first_element,
           std::span<std::byte> out) {
         done += out.size();
         observer.OnPhase("writing the checkpoint", done, all);
-        return resources->shards().Read(
-            ShardKind::kWeight, group, (tensor.first_element + first_element) * element_bytes, out);
+        return reader.Read(group, tensor.first_element + first_element, out);
       });
+  const Status finished = reader.Finish();
+  return written.ok() ? finished : written;
 }
 
 void TrainingRun::Impl::DescribeGpu(RunSummary& summary) const {
@@ -276,7 +343,20 @@ void TrainingRun::Impl::DescribeGpu(RunSummary& summary) const {
                        torch.reserved_bytes_peak, torch.retry_count};
 }
 
-void TrainingRun::Impl::Summarise(RunSummary& summary) const {
+// Each rank's own peaks, for rank 0's summary.
+Status TrainingRun::Impl::CollectRankPeaks(RunSummary& summary) const {
+  if (!ranks) return Status::Ok();
+  MAREA_ASSIGN_OR_RETURN(
+      const std::vector<std::string> peaks,
+      ranks->group->Exchange("peaks", fmt::format("{} {}", vram_peak_bytes, ram_peak_bytes)));
+  for (const std::string& text : peaks) {
+    RankPeaks& rank = summary.ranks.emplace_back();
+    std::istringstream(text) >> rank.vram_bytes >> rank.ram_bytes;
+  }
+  return Status::Ok();
+}
+
+Status TrainingRun::Impl::Summarise(RunSummary& summary) const {
   const PlannedRun& planned = setup.planned;
   summary.model = setup.options.model_path;
   summary.device = "cpu";
@@ -311,6 +391,9 @@ void TrainingRun::Impl::Summarise(RunSummary& summary) const {
   summary.chunk_elements = planned.spec.chunk_elements;
   summary.threads = setup.threads;
   summary.simd_level = SimdLevelName(setup.simd_level);
+  summary.world_size = setup.world.size;
+  summary.zero_stage = setup.config.zero.stage;
+  return CollectRankPeaks(summary);
 }
 
 }  // namespace marea

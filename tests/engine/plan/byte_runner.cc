@@ -44,9 +44,10 @@ void ByteRunner::InLane(Lane lane, const OpCall* call, Completion done,
 }
 
 void ByteRunner::RunOp(const OpCall& call, Completion done) {
-  const Op& op = call.op();
-  const uint64_t read_hash = HashReads(op, call.spans);
-  const uint64_t pure_hash = HashPureReads(op, call.spans);
+  const EngineOp engine(call.op(), call.spans);
+  const Op& op = engine.op;
+  const uint64_t read_hash = HashReads(op, engine.spans);
+  const uint64_t pure_hash = HashPureReads(op, engine.spans);
   if (read_hash != reference_.read_hash(call.turn, call.op_index)) {
     done(Fail(fmt::format("turn {}, reads other bytes than the serial run: {}", call.turn,
                           Describe(*call.plan, op))));
@@ -55,9 +56,9 @@ void ByteRunner::RunOp(const OpCall& call, Completion done) {
   const bool fails = ++op_count_ == fail_op_;
   const bool writes_late = Chance(0.5);
   if (writes_late) {
-    SpoilWritten(op, call.spans);
+    SpoilWritten(op, engine.spans);
   } else {
-    WriteResult(op, call.op_index, read_hash, call.spans);
+    WriteResult(op, call.op_index, read_hash, engine.spans);
   }
   After([this, call, done = std::move(done), read_hash, pure_hash, writes_late, fails] {
     const Status status = EndOp(call, read_hash, pure_hash, writes_late);
@@ -67,14 +68,15 @@ void ByteRunner::RunOp(const OpCall& call, Completion done) {
 
 Status ByteRunner::EndOp(const OpCall& call, uint64_t read_hash, uint64_t pure_hash,
                          bool writes_late) {
-  const Op& op = call.op();
-  if (HashPureReads(op, call.spans) != pure_hash) {
+  const EngineOp engine(call.op(), call.spans);
+  const Op& op = engine.op;
+  if (HashPureReads(op, engine.spans) != pure_hash) {
     return Fail(fmt::format("turn {}, bytes change while they are read: {}", call.turn,
                             Describe(*call.plan, op)));
   }
   if (writes_late) {
-    WriteResult(op, call.op_index, read_hash, call.spans);
-  } else if (!HoldsResult(op, call.op_index, read_hash, call.spans)) {
+    WriteResult(op, call.op_index, read_hash, engine.spans);
+  } else if (!HoldsResult(op, call.op_index, read_hash, engine.spans)) {
     return Fail(fmt::format("turn {}, bytes are overwritten while their op runs: {}", call.turn,
                             Describe(*call.plan, op)));
   }

@@ -34,6 +34,16 @@ uint64_t Hash(const Op& op, Spans spans, const Counts& counts) {
 
 }  // namespace
 
+EngineOp::EngineOp(const Op& plan_op, Spans plan_spans)
+    : op(plan_op), spans(plan_spans.begin(), plan_spans.end()) {
+  if (op.kind != OpKind::kGather || op.accesses[0].buffer != op.accesses[1].buffer) return;
+  const std::span<std::byte> whole = spans[1];
+  const auto before = static_cast<size_t>(spans[0].data() - whole.data());
+  const size_t after = before + spans[0].size();
+  spans = {spans[0], whole.first(before), whole.subspan(after)};
+  op.accesses.push_back(op.accesses[1]);
+}
+
 uint64_t HashReads(const Op& op, Spans spans) {
   return Hash(op, spans, [](AccessMode mode) { return Reads(mode); });
 }

@@ -8,12 +8,21 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "swap/step_plan.h"
 
 namespace marea {
 
 using Spans = std::span<const std::span<std::byte>>;  // of an op's accesses
+
+// The op as the simulation runs it. A gather whose source lies in its destination leaves those
+// bytes alone and writes what is around them; any other op is as the plan has it.
+struct EngineOp {
+  EngineOp(const Op& plan_op, Spans plan_spans);
+  Op op;
+  std::vector<std::span<std::byte>> spans;
+};
 
 // One number for all bytes that the op reads; and for those that it does not also write.
 uint64_t HashReads(const Op& op, Spans spans);

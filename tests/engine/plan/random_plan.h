@@ -57,7 +57,18 @@ struct RandomCase {
     for (const GroupShape& group : model.groups) model.parameters += group.parameters;
   }
 
+  // Half of the cases have ranks.
+  void MakePartition() {
+    if (Coin()) return;
+    spec.partition.world_size = Pick(2, 4);
+    spec.partition.rank = Pick(0, spec.partition.world_size - 1);
+    spec.partition.stage = Pick(0, 3);
+    if (Coin()) spec.partition.persistence_threshold = kGroupAlignElements * 3;
+    PadGroups(spec.partition.world_size, model);
+  }
+
   void MakeSpec() {
+    MakePartition();
     spec.model = &model;
     spec.precision = Coin() ? Precision::kBf16 : Precision::kFp32;
     spec.gradient_precision = Coin() ? Precision::kBf16 : Precision::kFp32;

@@ -67,8 +67,9 @@ class SerialRun {
         std::memcpy(spans[1].data(), spans[0].data(), spans[0].size());
         continue;
       }
-      read_hashes_.back() = HashReads(op, spans);
-      WriteResult(op, i, read_hashes_.back(), spans);
+      const EngineOp engine(op, spans);
+      read_hashes_.back() = HashReads(engine.op, engine.spans);
+      WriteResult(engine.op, i, read_hashes_.back(), engine.spans);
     }
   }
 

@@ -104,8 +104,8 @@ Status Simulation::Initialise() {
                   initial.bytes.size());
       continue;
     }
-    MAREA_RETURN_IF_ERROR(
-        access_->Write(buffer.content.kind, buffer.content.group, 0, initial.bytes));
+    MAREA_RETURN_IF_ERROR(access_->Write(buffer.content.kind, buffer.content.group,
+                                         buffer.content.first_byte, initial.bytes));
   }
   if (options_.commits_first) {
     for (const auto& store : stores_) store->MarkCommitted();
@@ -223,7 +223,8 @@ Status Simulation::CheckHomes() {
     if (buffer.ring != kHomeRing || buffer.content.kind > ShardKind::kGradient) continue;
     std::vector<std::byte> found(buffer.bytes);
     MAREA_RETURN_IF_ERROR(
-        access_->Read(buffer.content.kind, buffer.content.group, 0, found).WithContext("homes"));
+        access_->Read(buffer.content.kind, buffer.content.group, buffer.content.first_byte, found)
+            .WithContext("homes"));
     if (!std::ranges::equal(found, reference_.buffer(i))) {
       return Status::Failed(fmt::format("{} of group {} ends with other bytes than the serial run",
                                         ShardKindName(buffer.content.kind), buffer.content.group));

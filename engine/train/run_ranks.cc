@@ -1,0 +1,73 @@
+#include "engine/train/run_ranks.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/model/torch_runtime.h"
+#include "engine/report/version.h"
+
+namespace marea {
+namespace {
+
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+// What must be the same on every rank, named as it reads in "with another <name>".
+Facts FactsOf(const RunSetup& setup) {
+  const TrainingConfig& config = setup.config;
+  const OptimizerConfig& optimizer = config.optimizer;
+  Facts facts = {
+      {"version of marea", Version()},
+      {"version of torch", TorchVersion()},
+      {"model", setup.folder.config_text},
+      {"choice of initial weights", setup.weights ? "the folder's" : "random"},
+      {"seed", fmt::format("{}", setup.options.seed)},
+      {"sequence length", fmt::format("{}", setup.batch.sequence_length)},
+      {"micro-batch", fmt::format("{}", config.batch.micro_batch)},
+      {"number of accumulation steps", fmt::format("{}", config.batch.accumulation_steps)},
+      {"number of steps", fmt::format("{}", setup.steps)},
+      {"amount of data", fmt::format("{} samples", setup.data->sample_count())},
+      {"precision", fmt::format("{}/{}", WeightBytes(config.precision),
+                                WeightBytes(config.gradient_type))},
+      {"ZeRO stage", fmt::format("{}", config.zero.stage)},
+      {"stage3_param_persistence_threshold",
+       fmt::format("{}", config.zero.persistence_threshold)},
+      {"gradient_clipping", fmt::format("{}", config.gradient_clipping)},
+      {"optimizer", fmt::format("lr {} betas {} {} eps {} decay {}", optimizer.learning_rate,
+                                optimizer.beta1, optimizer.beta2, optimizer.epsilon,
+                                optimizer.weight_decay)},
+      // The plans differ in what is this rank's alone, but not in the order of collectives.
+      {"wave size (pass --wave)", fmt::format("{}", setup.planned.spec.wave_size)},
+      {"evaluation", fmt::format("{} steps every {}",
+                                 setup.eval_batches ? setup.eval_batches->steps_per_pass() : 0,
+                                 setup.options.eval_every.value_or(0))},
+  };
+  // Rates over the whole run, so that every kind of schedule is compared by what it does.
+  std::string rates;
+  for (uint64_t quarter = 0; quarter <= 4; ++quarter) {
+    rates += fmt::format("{} ", LearningRate(config.schedule, setup.steps * quarter / 4,
+                                             optimizer.learning_rate));
+  }
+  facts.emplace_back("learning rate schedule", rates);
+  return facts;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RunRanks>> JoinRanks(const RunSetup& setup) {
+  if (setup.world.size == 1) return std::unique_ptr<RunRanks>();
+  auto ranks = std::make_unique<RunRanks>();
+  MAREA_ASSIGN_OR_RETURN(ranks->group, RankGroup::Join(setup.world));
+  MAREA_RETURN_IF_ERROR(ranks->group->Agree(FactsOf(setup)));
+  MAREA_ASSIGN_OR_RETURN(ranks->lane, MakeGlooCommunicator(*ranks->group, "lane"));
+  MAREA_ASSIGN_OR_RETURN(ranks->sums, MakeGlooCommunicator(*ranks->group, "sums"));
+  return ranks;
+}
+
+uint64_t CommunicatorBytes(const World& world) {
+  return world.size == 1 ? 0 : 2 * GlooScratchBytes(world.size);
+}
+
+}  // namespace marea
