@@ -111,6 +111,11 @@ Status RankGroup::Barrier(const std::string& what) {
 Result<std::vector<std::string>> RankGroup::Exchange(const std::string& name,
                                                      const std::string& value) {
   if (!watch_) return std::vector<std::string>{value};
+  // Room for each text's length and the head of the message.
+  if ((value.size() + 16) * world_.size > kFrameBytesMax) {
+    return Status::InvalidArgument(
+        fmt::format("{}: {} bytes are too many to exchange", name, value.size()));
+  }
   return watch_->Exchange(name, value, options_.wait_limit);
 }
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -46,7 +47,7 @@ TEST(RankGroup, ExchangesTextsByRank) {
           if (all.value()[rank] != fmt::format("{} of {}", turn, rank)) return all.value()[rank];
         }
       }
-      const std::string large(5'000'000, 'x');
+      const std::string large(500'000, 'x');
       auto all = group.Exchange("large", large);
       if (!all.ok()) return all.status().message();
       return all.value().back() == large ? group.Barrier("end").message() : "cut";
@@ -176,6 +177,36 @@ TEST(RankGroup, SaysWhenWorldSizesDiffer) {
     const RankProcesses::End end = processes.Wait(i);
     EXPECT_TRUE(Contains(end.text, "was started with world size 3, rank 0 with 2")) << end.text;
     EXPECT_LT(end.seconds, 10);
+  }
+}
+
+TEST(RankGroup, RefusesATextThatIsTooLarge) {
+  const auto texts = RunRanks(2, [](RankGroup& group) -> std::string {
+    return group.Exchange("large", std::string(40'000'000, 'x')).status().message();
+  });
+  for (const std::string& text : texts) {
+    EXPECT_EQ("large: 40000000 bytes are too many to exchange", text);
+  }
+}
+
+TEST(RankGroup, TakesTheInterfaceThatIsNamed) {
+  for (const char* name : {"lo", "no-such-interface"}) {
+    RankProcesses processes;
+    const uint16_t port = FreePort();
+    for (const uint32_t rank : {0u, 1u}) {
+      processes.Start([=] {
+        ::setenv("GLOO_SOCKET_IFNAME", name, 1);
+        return JoinOnly(LocalWorld(rank, 2, port), milliseconds(10'000));
+      });
+    }
+    for (const size_t i : {0, 1}) {
+      const std::string text = processes.Wait(i).text;
+      if (std::string(name) == "lo") {
+        EXPECT_EQ("joined", text);
+      } else {
+        EXPECT_TRUE(text.starts_with("GLOO_SOCKET_IFNAME=no-such-interface: no interface")) << text;
+      }
+    }
   }
 }
 
