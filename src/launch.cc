@@ -9,7 +9,7 @@
 #include "src/commands.h"
 #include "src/flag_values.h"
 #include "src/launch/hostfile.h"
-#include "src/launch/rank_group.h"
+#include "src/launch/process_group.h"
 #include "src/launch/rank_plan.h"
 #include "src/messages.h"
 
@@ -131,7 +131,7 @@ Status CheckCommand(const std::vector<std::string>& command) {
 
 Result<int> Launch(const LaunchFlags& flags, const std::vector<std::string>& command) {
   MAREA_RETURN_IF_ERROR(CheckCommand(command));
-  RankGroupOptions options;
+  ProcessGroupOptions options;
   options.executable = "/proc/self/exe";
   options.words = command;
   if (!flags.grace.empty()) {

@@ -1,6 +1,6 @@
 // The lines of several ranks on one output: each whole, each with the rank's name in front.
 //
-// Owner: RankGroup. Thread rule: one thread.
+// Owner: ProcessGroup. Thread rule: one thread.
 #pragma once
 
 #include <string>

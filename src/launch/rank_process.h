@@ -1,6 +1,6 @@
 // One rank as a child process: how it is started, and what it left.
 //
-// Owner: RankGroup. Thread rule: one thread.
+// Owner: ProcessGroup. Thread rule: one thread.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
 // Groups of shell processes: what they write, how they end, and that none is left.
-#include "src/launch/rank_group.h"
+#include "src/launch/process_group.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -15,8 +15,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-RankGroupOptions Shells(uint32_t count, const std::string& script) {
-  RankGroupOptions options;
+ProcessGroupOptions Shells(uint32_t count, const std::string& script) {
+  ProcessGroupOptions options;
   options.executable = "/bin/sh";
   options.words = {"-c", script};
   for (uint32_t rank = 0; rank < count; ++rank) {
@@ -33,7 +33,7 @@ struct Outcome {
   double seconds = 0;
 };
 
-Outcome RunShells(const RankGroupOptions& options) {
+Outcome RunShells(const ProcessGroupOptions& options) {
   Outcome outcome;
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
@@ -68,7 +68,7 @@ bool Has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-TEST(RankGroup, EveryLineBearsItsRank) {
+TEST(ProcessGroup, EveryLineBearsItsRank) {
   const Outcome outcome = RunShells(Shells(3, "echo here $RANK; echo there $RANK >&2"));
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   for (const std::string rank : {"0", "1", "2"}) {
@@ -77,7 +77,7 @@ TEST(RankGroup, EveryLineBearsItsRank) {
   }
 }
 
-TEST(RankGroup, LinesOfManyAreNeverMixed) {
+TEST(ProcessGroup, LinesOfManyAreNeverMixed) {
   const Outcome outcome = RunShells(Shells(
       4,
       "i=0; while [ $i -lt 2000 ]; do printf 'a line of rank '; echo $RANK-$i; i=$((i+1)); done"));
@@ -91,20 +91,20 @@ TEST(RankGroup, LinesOfManyAreNeverMixed) {
   EXPECT_EQ(lines, 8000u);
 }
 
-TEST(RankGroup, OneAloneWritesAsIfStartedByItself) {
+TEST(ProcessGroup, OneAloneWritesAsIfStartedByItself) {
   const Outcome outcome = RunShells(Shells(1, "echo here; cat; echo done"));
   EXPECT_EQ(outcome.out, "here\ndone\n");
 }
 
-TEST(RankGroup, StdoutWithoutPrefixWhereAsked) {
-  RankGroupOptions options = Shells(2, "[ $RANK = 1 ] || echo '{}'; echo x >&2");
+TEST(ProcessGroup, StdoutWithoutPrefixWhereAsked) {
+  ProcessGroupOptions options = Shells(2, "[ $RANK = 1 ] || echo '{}'; echo x >&2");
   options.prefix_stdout = false;
   const Outcome outcome = RunShells(options);
   EXPECT_EQ(outcome.out, "{}\n");
   EXPECT_TRUE(Has(outcome.err, "[1] x\n"));
 }
 
-TEST(RankGroup, TheStatusIsThatOfTheFirstFailure) {
+TEST(ProcessGroup, TheStatusIsThatOfTheFirstFailure) {
   const Outcome outcome =
       RunShells(Shells(3, "case $RANK in 1) exit 3;; 2) sleep 0.1; exit 1;; esac"));
   EXPECT_EQ(outcome.status, 3);
@@ -113,7 +113,7 @@ TEST(RankGroup, TheStatusIsThatOfTheFirstFailure) {
   EXPECT_LT(outcome.seconds, 0.3);
 }
 
-TEST(RankGroup, TheOthersGetAGraceThenSigterm) {
+TEST(ProcessGroup, TheOthersGetAGraceThenSigterm) {
   const Outcome outcome = RunShells(Shells(2, "[ $RANK = 1 ] && exit 1; exec sleep 60"));
   EXPECT_EQ(outcome.status, 1);
   EXPECT_TRUE(Has(outcome.err, "rank 0 is still there 0.3 s")) << outcome.err;
@@ -121,7 +121,7 @@ TEST(RankGroup, TheOthersGetAGraceThenSigterm) {
   EXPECT_LT(outcome.seconds, 0.6);
 }
 
-TEST(RankGroup, WhoDoesNotAnswerIsKilled) {
+TEST(ProcessGroup, WhoDoesNotAnswerIsKilled) {
   for (const std::string deaf : {"trap '' TERM; sleep 60", "kill -STOP $$"}) {
     const Outcome outcome = RunShells(Shells(3, "[ $RANK = 2 ] && exit 4; " + deaf));
     EXPECT_EQ(outcome.status, 4);
@@ -131,7 +131,7 @@ TEST(RankGroup, WhoDoesNotAnswerIsKilled) {
   }
 }
 
-TEST(RankGroup, AKilledRankIsNamedWithTheCause) {
+TEST(ProcessGroup, AKilledRankIsNamedWithTheCause) {
   const Outcome outcome = RunShells(Shells(2, "[ $RANK = 1 ] && kill -9 $$; sleep 0.1; exit 7"));
   EXPECT_EQ(outcome.status, 1);
   EXPECT_TRUE(Has(outcome.err,
@@ -141,7 +141,7 @@ TEST(RankGroup, AKilledRankIsNamedWithTheCause) {
   EXPECT_FALSE(Has(outcome.err, "status 7")) << "a consequence, not the cause";
 }
 
-TEST(RankGroup, SignalsReachEveryRankOnce) {
+TEST(ProcessGroup, SignalsReachEveryRankOnce) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     SendLater(number, 1);
     const Outcome outcome =
@@ -157,29 +157,29 @@ TEST(RankGroup, SignalsReachEveryRankOnce) {
   }
 }
 
-TEST(RankGroup, AnUnhandledSignalOfTheUserIsNoFault) {
+TEST(ProcessGroup, AnUnhandledSignalOfTheUserIsNoFault) {
   SendLater(SIGTERM, 1);
   const Outcome outcome = RunShells(Shells(2, "exec sleep 60"));
   EXPECT_EQ(outcome.status, 128 + SIGTERM);
   EXPECT_EQ(outcome.err, "");
 }
 
-TEST(RankGroup, AfterTheSecondSignalNobodyLasts) {
+TEST(ProcessGroup, AfterTheSecondSignalNobodyLasts) {
   SendLater(SIGINT, 2);
   const Outcome outcome = RunShells(Shells(2, "trap '' INT; sleep 60"));
   EXPECT_LT(outcome.seconds, 5);
   EXPECT_TRUE(Has(outcome.err, "are killed")) << outcome.err;
 }
 
-TEST(RankGroup, WhatCannotBeStartedIsSaid) {
-  RankGroupOptions options = Shells(2, "true");
+TEST(ProcessGroup, WhatCannotBeStartedIsSaid) {
+  ProcessGroupOptions options = Shells(2, "true");
   options.executable = "/nowhere/marea";
   const Outcome outcome = RunShells(options);
   EXPECT_EQ(outcome.status, 127);
   EXPECT_TRUE(Has(outcome.err, "cannot be started")) << outcome.err;
 }
 
-TEST(RankGroup, RanksDieWithTheLauncher) {
+TEST(ProcessGroup, RanksDieWithTheLauncher) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const pid_t launcher = fork();

@@ -1,4 +1,4 @@
-#include "src/launch/rank_group.h"
+#include "src/launch/process_group.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -28,7 +28,8 @@ Clock::time_point After(double seconds) {
          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-// Signals arrive through a descriptor while this lives; the thread's mask is given back after.
+// Signals arrive through a descriptor while this lives; the thread's mask is given back after, and
+// SIGINT and SIGTERM are ignored from then on: the process is about to end.
 class SignalInbox {
  public:
   SignalInbox() {
@@ -44,6 +45,8 @@ class SignalInbox {
     fd_ = UniqueFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   }
   ~SignalInbox() {
+    // All ranks have ended: one that comes too late changes the outcome no more.
+    for (const int number : {SIGINT, SIGTERM}) signal(number, SIG_IGN);
     sigprocmask(SIG_SETMASK, &before_, nullptr);
     signal(SIGPIPE, SIG_DFL);
   }
@@ -103,16 +106,16 @@ struct Ending {
   int status;  // as waitpid gives it
 };
 
-class RankGroup {
+class ProcessGroup {
  public:
-  explicit RankGroup(const RankGroupOptions& options) : options_(options) {}
+  explicit ProcessGroup(const ProcessGroupOptions& options) : options_(options) {}
   // Only after a start that failed midway is anything left to kill.
-  ~RankGroup() {
+  ~ProcessGroup() {
     SendToAll(SIGKILL);
     for (Rank& rank : ranks_) rank.process.ReapKilled();
   }
-  RankGroup(const RankGroup&) = delete;
-  RankGroup& operator=(const RankGroup&) = delete;
+  ProcessGroup(const ProcessGroup&) = delete;
+  ProcessGroup& operator=(const ProcessGroup&) = delete;
 
   Result<int> Run() {
     if (inbox_.fd() < 0) return Status::Io("signalfd", errno);
@@ -297,7 +300,7 @@ class RankGroup {
   // In line with what the ranks write.
   void Say(const std::string& sentence) { err_.text() += "marea: " + sentence + "\n"; }
 
-  const RankGroupOptions& options_;
+  const ProcessGroupOptions& options_;
   SignalInbox inbox_;
   OutputQueue out_{STDOUT_FILENO}, err_{STDERR_FILENO};
   std::vector<Rank> ranks_;
@@ -311,8 +314,8 @@ class RankGroup {
 
 }  // namespace
 
-Result<int> RunRanks(const RankGroupOptions& options) {
-  RankGroup group(options);
+Result<int> RunRanks(const ProcessGroupOptions& options) {
+  ProcessGroup group(options);
   return group.Run();
 }
 

@@ -8,6 +8,8 @@
 // - When a rank fails, the others have `grace_seconds` to notice and to end by themselves, then
 //   SIGTERM, then `kill_seconds` later SIGKILL.
 //
+// After it SIGINT and SIGTERM are ignored: the process has nothing left to do but end.
+//
 // Owner: the command; one at a time in a process. Thread rule: the main thread, no other running.
 #pragma once
 
@@ -25,7 +27,7 @@ struct RankProcess {
   std::vector<std::pair<std::string, std::string>> variables;
 };
 
-struct RankGroupOptions {
+struct ProcessGroupOptions {
   std::string executable;          // as execve takes it
   std::vector<std::string> words;  // the arguments behind the program's name
   std::vector<RankProcess> ranks;  // at least one
@@ -40,6 +42,6 @@ struct RankGroupOptions {
 // that failed by itself; 1 if it was killed by a signal, 128 + the signal if that came through the
 // launcher; 0 if all is well. What happened to a rank is said on stderr, a sentence each. Io: a
 // process, a pipe could not be made (those that run are killed), or stdout could not be written.
-Result<int> RunRanks(const RankGroupOptions& options);
+Result<int> RunRanks(const ProcessGroupOptions& options);
 
 }  // namespace marea
