@@ -47,6 +47,7 @@ def shard(model):
     for module in [model, *blocks_of(model)]:
         # The loss is divided by the step's tokens already: gradients are summed, not averaged.
         module.set_gradient_divide_factor(1.0)
+        module.set_force_sum_reduction_for_comms(True)  # Gloo knows no other
 
 
 def rounds_of(samples, rank):
@@ -169,12 +170,13 @@ def check_case(marea, case, ranks, checks):
 
 
 def main():
+    transformers.utils.logging.disable_progress_bar()
     parser = argparse.ArgumentParser()
     parser.add_argument("--marea-ranks", type=int, default=RANKS)
     parser.add_argument("--fsdp2-rank", type=pathlib.Path)
     parser.add_argument("marea", nargs="?")
     parser.add_argument("cases", nargs="*", metavar="CASE")
-    words = parser.parse_args()
+    words = parser.parse_intermixed_args()
     if words.fsdp2_rank:
         rank_main(words.fsdp2_rank)
         return
