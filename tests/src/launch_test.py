@@ -32,13 +32,18 @@ def environment_of(pid):
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)
 
 
-def is_gone(pid):
-    """Ended; a zombie of a parent that is gone, too, counts."""
+def state_of(pid):
+    """The letter of /proc; X where there is no such process."""
     try:
         with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] in "ZX"
+            return file.read().rsplit(")", 1)[1].split()[0]
     except OSError:
-        return True
+        return "X"
+
+
+def is_gone(pid):
+    """Ended; a zombie of a parent that is gone, too, counts."""
+    return state_of(pid) in "ZX"
 
 
 class LaunchCase(CommandCase):
@@ -233,6 +238,16 @@ class Ends(LaunchCase):
         process, ranks = self.start_ranks(2)
         for pid in ranks.values():
             self.assertEqual(os.getpgid(pid), pid)
+        process.kill()
+        self.end(process, ranks, 10)
+
+    def test_a_terminals_stop_stops_the_ranks_as_well(self):
+        process, ranks = self.start_ranks(2)
+        everyone = [process.pid, *ranks.values()]
+        process.send_signal(signal.SIGTSTP)
+        wait_for(lambda: all(state_of(pid) == "T" for pid in everyone), "the stop", 10)
+        process.send_signal(signal.SIGCONT)
+        wait_for(lambda: all(state_of(pid) != "T" for pid in everyone), "the continuation", 10)
         process.kill()
         self.end(process, ranks, 10)
 

@@ -69,6 +69,11 @@ class FaultCase(unittest.TestCase):
             listener.bind(("127.0.0.1", 0))
             self.port = listener.getsockname()[1]
 
+    def start_over(self):
+        """A folder, a port and no process, as at the start."""
+        self.kill_all()
+        self.setUp()
+
     def write(self, name, value):
         (self.folder / name).write_text(json.dumps(value))
 
@@ -144,13 +149,13 @@ class MidRun(FaultCase):
     def test_a_killed_rank(self):
         for killed in (0, 1, 2):
             with self.subTest(killed=killed):
+                self.start_over()
                 ranks = self.start_world(3)
                 ranks[killed].kill()
                 for rank in ranks:
                     if rank is not ranks[killed]:
                         self.check_end(rank, DEATH, (1,), rf"rank {killed}\b")
                 self.files_are_whole()
-                self.setUp()
 
     def test_a_killed_rank_that_pages_to_nvme(self):
         nvme = {"device": "nvme", "nvme_path": "nvme"}
@@ -169,17 +174,17 @@ class MidRun(FaultCase):
     def test_a_rank_that_stands_still(self):
         for stopped in (0, 1):
             with self.subTest(stopped=stopped):
+                self.start_over()
                 ranks = self.start_world(2)
                 ranks[stopped].send_signal(signal.SIGSTOP)
                 self.check_end(ranks[1 - stopped], SILENCE, (1,), rf"rank {stopped}\b")
                 self.files_are_whole()
-                self.kill_all()
-                self.setUp()
 
     def test_a_launch_ends_with_its_ranks(self):
         for number, limit, cause in [(signal.SIGKILL, DEATH, r"rank 1 was killed by signal 9"),
                                      (signal.SIGSTOP, SILENCE + 35, r"rank 1\b")]:
             with self.subTest(signal=number):
+                self.start_over()
                 launch = self.start(["launch", "--gpus", "2", "--", *self.words()])
                 self.wait_until_training(launch)
                 ranks = self.ranks_of(launch)
@@ -188,7 +193,6 @@ class MidRun(FaultCase):
                 self.assertRegex(stderr, r"(?m)^\[0\] marea: .*rank 1\b")
                 wait_for(lambda: all(is_gone(pid) for pid in ranks), "the ranks' end", 5)
                 self.files_are_whole()
-                self.setUp()
 
     def test_an_interrupt_ends_all_after_one_step(self):
         launch = self.start(["launch", "--gpus", "2", "--", *self.words()])
@@ -277,9 +281,9 @@ class Meeting(FaultCase):
     def test_a_rank_that_does_not_come(self):
         for alone, missing in ((0, 1), (1, 0)):
             with self.subTest(missing=missing):
+                self.start_over()
                 rank = self.start_rank(alone)
                 self.check_end(rank, MEETING, (1,), rf"rank {missing}\b|MASTER_ADDR|127\.0\.0\.1")
-                self.setUp()
 
     def test_a_port_that_is_taken(self):
         with socket.socket() as other:
