@@ -11,6 +11,7 @@ int RunTrainCommand(const std::vector<std::string>& arguments);
 int RunPlanCommand(const std::vector<std::string>& arguments);
 int RunBenchCommand(const std::vector<std::string>& arguments);
 int RunInspectCommand(const std::vector<std::string>& arguments);
+int RunLaunchCommand(const std::vector<std::string>& arguments);
 int RunReportCommand(const std::vector<std::string>& arguments);
 
 }  // namespace marea

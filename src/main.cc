@@ -31,6 +31,7 @@ constexpr Command kCommands[] = {
      RunInspectCommand},
     {"report", "say what this machine has, what works, and what does not and why",
      RunReportCommand},
+    {"launch", "start a command as the ranks of one node, a process each", RunLaunchCommand},
 };
 
 std::string HelpText() {
@@ -45,7 +46,7 @@ std::string HelpText() {
 
 int Dispatch(const std::vector<std::string>& words) {
   if (words.empty()) {
-    PrintError("which command? train, plan, bench, inspect or report (`marea --help`)");
+    PrintError("which command? train, plan, bench, inspect, report or launch (`marea --help`)");
     return ExitCode(ErrorCode::kInvalidArgument);
   }
   const std::string& name = words.front();
