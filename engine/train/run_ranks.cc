@@ -28,16 +28,15 @@ Facts FactsOf(const RunSetup& setup) {
       {"micro-batch", fmt::format("{}", config.batch.micro_batch)},
       {"number of accumulation steps", fmt::format("{}", config.batch.accumulation_steps)},
       {"number of steps", fmt::format("{}", setup.steps)},
-      {"amount of data", fmt::format("{} samples", setup.data->sample_count())},
-      {"precision", fmt::format("{}/{}", WeightBytes(config.precision),
-                                WeightBytes(config.gradient_type))},
+      {"amount of data", fmt::format("{} samples", setup.data->samples())},
+      {"precision",
+       fmt::format("{}/{}", WeightBytes(config.precision), WeightBytes(config.gradient_type))},
       {"ZeRO stage", fmt::format("{}", config.zero.stage)},
-      {"stage3_param_persistence_threshold",
-       fmt::format("{}", config.zero.persistence_threshold)},
+      {"stage3_param_persistence_threshold", fmt::format("{}", config.zero.persistence_threshold)},
       {"gradient_clipping", fmt::format("{}", config.gradient_clipping)},
-      {"optimizer", fmt::format("lr {} betas {} {} eps {} decay {}", optimizer.learning_rate,
-                                optimizer.beta1, optimizer.beta2, optimizer.epsilon,
-                                optimizer.weight_decay)},
+      {"optimizer",
+       fmt::format("lr {} betas {} {} eps {} decay {}", optimizer.learning_rate, optimizer.beta1,
+                   optimizer.beta2, optimizer.epsilon, optimizer.weight_decay)},
       // The plans differ in what is this rank's alone, but not in the order of collectives.
       {"wave size (pass --wave)", fmt::format("{}", setup.planned.spec.wave_size)},
       {"evaluation", fmt::format("{} steps every {}",
@@ -47,8 +46,8 @@ Facts FactsOf(const RunSetup& setup) {
   // Rates over the whole run, so that every kind of schedule is compared by what it does.
   std::string rates;
   for (uint64_t quarter = 0; quarter <= 4; ++quarter) {
-    rates += fmt::format("{} ", LearningRate(config.schedule, setup.steps * quarter / 4,
-                                             optimizer.learning_rate));
+    rates += fmt::format(
+        "{} ", LearningRate(config.schedule, setup.steps * quarter / 4, optimizer.learning_rate));
   }
   facts.emplace_back("learning rate schedule", rates);
   return facts;

@@ -131,7 +131,7 @@ Status FindBudgets(RunSetup& setup) {
   const uint32_t ranks = setup.world.local_size;
   setup.budgets.ram_bytes /= ranks;
   setup.budgets.nvme_bytes /= ranks;
-  for (StorePath& path : setup.store_paths) path.bytes /= ranks;
+  for (StorePath& path : setup.store_paths) path.bytes_max /= ranks;
   return Status::Ok();
 }
 

@@ -107,7 +107,8 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::Create(const RunSetup& setup,
 Status TrainingRun::Impl::Prepare() {
   std::optional<OutputFolder> output;
   if (leads()) {
-    MAREA_ASSIGN_OR_RETURN(output, OutputFolder::Make(setup.options.output_path));
+    MAREA_ASSIGN_OR_RETURN(OutputFolder made, OutputFolder::Make(setup.options.output_path));
+    output.emplace(std::move(made));
   }
   MAREA_ASSIGN_OR_RETURN(
       resources, RunResources::Create(setup, ranks.get(), stop, [&](uint64_t done, uint64_t all) {

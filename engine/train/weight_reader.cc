@@ -60,8 +60,7 @@ Status WeightReader::Serve() {
     MAREA_RETURN_IF_ERROR(lane_->Receive(std::as_writable_bytes(std::span(&question, 1)), 0));
     if (question.count == 0) return Status::Ok();
     piece.resize(question.count * WeightBytes(spec_.precision));
-    MAREA_RETURN_IF_ERROR(
-        ReadOwn(static_cast<uint32_t>(question.group), question.first, piece));
+    MAREA_RETURN_IF_ERROR(ReadOwn(static_cast<uint32_t>(question.group), question.first, piece));
     MAREA_RETURN_IF_ERROR(lane_->Send(piece, 0));
   }
 }

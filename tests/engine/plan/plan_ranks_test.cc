@@ -61,8 +61,8 @@ TEST(PlanRanks, AllRanksCallTheSameCollectivesInTheSameOrder) {
         const RankCase one(seed, {world, rank, stage, 0});
         const StepPlan plan = one.Compile();
         const Status status = CheckPlan(plan, one.base.spec.micro_count);
-        ASSERT_TRUE(status.ok()) << "seed " << seed << " stage " << stage << " rank " << rank << ": "
-                                 << status.message();
+        ASSERT_TRUE(status.ok()) << "seed " << seed << " stage " << stage << " rank " << rank
+                                 << ": " << status.message();
         if (rank == 0) first = CollectivesOf(plan);
         ASSERT_EQ(CollectivesOf(plan), first) << "seed " << seed << " stage " << stage;
       }
@@ -72,8 +72,7 @@ TEST(PlanRanks, AllRanksCallTheSameCollectivesInTheSameOrder) {
 }
 
 TEST(PlanRanks, WhatAStagePartitionsFallsAsTheNumberOfRanks) {
-  constexpr ShardKind kStates[] = {ShardKind::kMasterLow, ShardKind::kMoment1,
-                                   ShardKind::kMoment2};
+  constexpr ShardKind kStates[] = {ShardKind::kMasterLow, ShardKind::kMoment1, ShardKind::kMoment2};
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     for (const uint32_t world : {2u, 3u, 4u, 8u}) {
       const StepPlan whole = RankCase(seed, {world, 0, 0, 0}).Compile();
