@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
 
 #include "engine/config/known_keys.h"
+#include "src/messages.h"
 
 namespace marea {
 namespace {
@@ -100,18 +102,57 @@ class Normaliser {
 
 }  // namespace
 
-Result<ParseOutcome> ParseArguments(CLI::App& app, const std::vector<std::string>& arguments) {
-  Normaliser normaliser(app, arguments);
+struct FlagSet::Impl {
+  CLI::App app;
+};
+
+FlagSet::FlagSet(const std::string& command, const std::string& purpose)
+    : impl_(new Impl{CLI::App(purpose, command)}) {}
+
+FlagSet::~FlagSet() = default;
+
+void FlagSet::Text(const char* names, std::string& target, const char* type, const char* what) {
+  impl_->app.add_option(names, target, what)->type_name(type);
+}
+
+void FlagSet::Texts(const char* names, std::vector<std::string>& target, const char* type,
+                    const char* what) {
+  impl_->app.add_option(names, target, what)->type_name(type);
+}
+
+void FlagSet::Switch(const char* names, bool& target, const char* what) {
+  impl_->app.add_flag(names, target, what);
+}
+
+void FlagSet::Positional(const char* name, std::string& target, const char* type,
+                         const char* what) {
+  impl_->app.add_option(name, target, what)->type_name(type);
+}
+
+void FlagSet::Footer(const std::string& text) {
+  impl_->app.footer(text);
+}
+
+Result<ParseOutcome> FlagSet::Parse(const std::vector<std::string>& arguments) {
+  Normaliser normaliser(impl_->app, arguments);
   MAREA_RETURN_IF_ERROR(normaliser.Run());
   if (normaliser.help()) return ParseOutcome::kHelp;
   std::vector<std::string> words = normaliser.Take();
   std::reverse(words.begin(), words.end());  // CLI11 takes the first word from the back
   try {
-    app.parse(words);
+    impl_->app.parse(words);
   } catch (const CLI::ParseError& error) {
     return Status::InvalidArgument(error.what());
   }
   return ParseOutcome::kRun;
+}
+
+std::optional<int> FlagSet::ParseOrEnd(const std::vector<std::string>& arguments) {
+  const Result<ParseOutcome> outcome = Parse(arguments);
+  if (!outcome.ok()) return FailWith(outcome.status());
+  if (outcome.value() == ParseOutcome::kRun) return std::nullopt;
+  fmt::print("{}", impl_->app.help());
+  return 0;
 }
 
 std::string NearestName(std::string_view name, const std::vector<std::string>& names) {

@@ -231,14 +231,9 @@ int FailBench(const Status& status) {
 
 int RunBenchCommand(const std::vector<std::string>& arguments) {
   BenchFlags flags;
-  CLI::App app("Measures what NVMe drives give a training run.", "marea bench");
-  AddBenchFlags(app, flags);
-  const Result<ParseOutcome> outcome = ParseArguments(app, SpreadNvmePaths(arguments));
-  if (!outcome.ok()) return FailWith(outcome.status());
-  if (outcome.value() == ParseOutcome::kHelp) {
-    fmt::print("{}", app.help());
-    return 0;
-  }
+  FlagSet set("marea bench", "Measures what NVMe drives give a training run.");
+  AddBenchFlags(set, flags);
+  if (const std::optional<int> ended = set.ParseOrEnd(SpreadNvmePaths(arguments))) return *ended;
   const Result<BenchRun> run = ToBenchRun(flags);
   if (!run.ok()) return FailWith(run.status());
   CatchSignals();

@@ -141,27 +141,25 @@ Result<double> ParseRate(const std::string& flag, const std::string& text) {
       fmt::format("{} {}: it takes a rate above 0, as 2GB/s or 300MB/s", flag, text));
 }
 
-void AddBenchFlags(CLI::App& app, BenchFlags& flags) {
-  const auto text = [&](const char* names, std::string& target, const char* type,
-                        const char* what) { app.add_option(names, target, what)->type_name(type); };
-  app.add_option("--nvme", flags.nvme, "a folder on each drive to measure; several are striped too")
-      ->type_name("PATH...");
-  text("--size", flags.size, "SIZE", "of the file on each path (4GiB)");
-  text("--seconds,--runtime", flags.seconds, "S",
-       "of each measurement (5; of a sweep's 1), after a warm-up");
-  text("--block-size,--bs", flags.block_size, "SIZE", "of a request (1MiB)");
-  text("--queue-depth,--iodepth", flags.queue_depth, "N", "requests in flight on each path (32)");
-  app.add_option("--workload,--rw", flags.workload,
-                 "read, write, mixed or random_read; all of them if absent")
-      ->type_name("NAME");
-  app.add_flag("--sweep", flags.sweep, "try block sizes and depths; print the config to use");
-  text("--replay", flags.replay, "PLAN", "the transfers of a step of a saved plan.json");
-  text("--compare", flags.compare, "fio", "five runs each of fio and marea, in turn");
-  text("--require", flags.require, "RATE", "exit 3 if any workload is slower, as 2GB/s");
-  text("--io,--ioengine", flags.io, "MODE",
-       "auto, io_uring, io_uring_unregistered or threads (auto)");
-  text("--give-up", flags.give_up, "S", "end if a drive is silent for so long (30)");
-  app.add_flag("--json", flags.json, "JSON on stdout");
+void AddBenchFlags(FlagSet& set, BenchFlags& flags) {
+  set.Texts("--nvme", flags.nvme, "PATH...",
+            "a folder on each drive to measure; several are striped too");
+  set.Text("--size", flags.size, "SIZE", "of the file on each path (4GiB)");
+  set.Text("--seconds,--runtime", flags.seconds, "S",
+           "of each measurement (5; of a sweep's 1), after a warm-up");
+  set.Text("--block-size,--bs", flags.block_size, "SIZE", "of a request (1MiB)");
+  set.Text("--queue-depth,--iodepth", flags.queue_depth, "N",
+           "requests in flight on each path (32)");
+  set.Texts("--workload,--rw", flags.workload, "NAME",
+            "read, write, mixed or random_read; all of them if absent");
+  set.Switch("--sweep", flags.sweep, "try block sizes and depths; print the config to use");
+  set.Text("--replay", flags.replay, "PLAN", "the transfers of a step of a saved plan.json");
+  set.Text("--compare", flags.compare, "fio", "five runs each of fio and marea, in turn");
+  set.Text("--require", flags.require, "RATE", "exit 3 if any workload is slower, as 2GB/s");
+  set.Text("--io,--ioengine", flags.io, "MODE",
+           "auto, io_uring, io_uring_unregistered or threads (auto)");
+  set.Text("--give-up", flags.give_up, "S", "end if a drive is silent for so long (30)");
+  set.Switch("--json", flags.json, "JSON on stdout");
 }
 
 std::vector<std::string> SpreadNvmePaths(const std::vector<std::string>& words) {

@@ -3,7 +3,6 @@
 // Thread rule: pure functions, but for ReadReplayPlan, which reads a file.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,6 +11,7 @@
 #include "engine/plan/plan_json.h"
 #include "io/block_device.h"
 #include "io/status.h"
+#include "src/arguments.h"
 #include "src/bench/bench_session.h"
 
 namespace marea {
@@ -25,8 +25,8 @@ struct BenchFlags {
   bool json = false;
 };
 
-// `flags` outlives `app`.
-void AddBenchFlags(CLI::App& app, BenchFlags& flags);
+// `flags` outlives `set`.
+void AddBenchFlags(FlagSet& set, BenchFlags& flags);
 
 // `--nvme A B` as `--nvme A --nvme B`.
 std::vector<std::string> SpreadNvmePaths(const std::vector<std::string>& words);

@@ -178,15 +178,9 @@ Result<std::string> Describe(const std::string& path) {
 
 int RunInspectCommand(const std::vector<std::string>& arguments) {
   std::string path;
-  CLI::App app("Describes an arena, a model folder, a safetensors file or a plan.",
-               "marea inspect");
-  app.add_option("path", path, "what to describe")->type_name("PATH");
-  const Result<ParseOutcome> outcome = ParseArguments(app, arguments);
-  if (!outcome.ok()) return FailWith(outcome.status());
-  if (outcome.value() == ParseOutcome::kHelp) {
-    fmt::print("{}", app.help());
-    return 0;
-  }
+  FlagSet set("marea inspect", "Describes an arena, a model folder, a safetensors file or a plan.");
+  set.Positional("path", path, "PATH", "what to describe");
+  if (const std::optional<int> ended = set.ParseOrEnd(arguments)) return *ended;
   if (path.empty()) {
     return FailWith(Status::InvalidArgument(fmt::format("which path? {}", kReadable)));
   }

@@ -23,21 +23,20 @@ struct LaunchFlags {
   std::string gpus, nodes, node_rank, master_address, master_port, hostfile, grace;
 };
 
-void AddLaunchFlags(CLI::App& app, LaunchFlags& flags) {
-  const auto text = [&](const char* names, std::string& target, const char* type,
-                        const char* what) { app.add_option(names, target, what)->type_name(type); };
-  text("--gpus,--ranks,--nproc-per-node", flags.gpus, "N", "ranks of each node");
-  text("--nodes,--nnodes", flags.nodes, "N", "nodes of the run; 1 if absent");
-  text("--node-rank", flags.node_rank, "K", "which of them this is, from 0");
-  text("--master-addr", flags.master_address, "HOST", "of node 0, where the ranks meet");
-  text("--master-port", flags.master_port, "PORT",
-       "there; a free one if absent, 29500 with several nodes");
-  text("--hostfile", flags.hostfile, "FILE",
-       "lines \"HOST slots=N\" in place of --gpus and --nodes; without --node-rank it prints what "
-       "to run on each");
-  text("--grace", flags.grace, "SECONDS",
-       "for the others to end when a rank has failed; 20 if absent");
-  app.footer("Behind `--` stands the command that every rank runs:\n  " + std::string(kUsage));
+void AddLaunchFlags(FlagSet& set, LaunchFlags& flags) {
+  set.Text("--gpus,--ranks,--nproc-per-node", flags.gpus, "N", "ranks of each node");
+  set.Text("--nodes,--nnodes", flags.nodes, "N", "nodes of the run; 1 if absent");
+  set.Text("--node-rank", flags.node_rank, "K", "which of them this is, from 0");
+  set.Text("--master-addr", flags.master_address, "HOST", "of node 0, where the ranks meet");
+  set.Text("--master-port", flags.master_port, "PORT",
+           "there; a free one if absent, 29500 with several nodes");
+  set.Text(
+      "--hostfile", flags.hostfile, "FILE",
+      "lines \"HOST slots=N\" in place of --gpus and --nodes; without --node-rank it prints what "
+      "to run on each");
+  set.Text("--grace", flags.grace, "SECONDS",
+           "for the others to end when a rank has failed; 20 if absent");
+  set.Footer("Behind `--` stands the command that every rank runs:\n  " + std::string(kUsage));
 }
 
 Result<std::vector<Host>> NodesOf(const LaunchFlags& flags) {
@@ -158,16 +157,11 @@ int RunLaunchCommand(const std::vector<std::string>& arguments) {
   std::vector<std::string> command;
   if (dashes != arguments.end()) command.assign(dashes + 1, arguments.end());
   LaunchFlags flags;
-  CLI::App app("Starts a command as the ranks of one node.", "marea launch");
-  AddLaunchFlags(app, flags);
+  FlagSet set("marea launch", "Starts a command as the ranks of one node.");
+  AddLaunchFlags(set, flags);
   // The words of a command without its `--` are no flags of this one.
   if (dashes == arguments.end() && !AsksForHelp(arguments)) return FailWith(NoCommand());
-  const Result<ParseOutcome> outcome = ParseArguments(app, {arguments.begin(), dashes});
-  if (!outcome.ok()) return FailWith(outcome.status());
-  if (outcome.value() == ParseOutcome::kHelp) {
-    fmt::print("{}", app.help());
-    return 0;
-  }
+  if (const std::optional<int> ended = set.ParseOrEnd({arguments.begin(), dashes})) return *ended;
   const Result<int> status = Launch(flags, command);
   return status.ok() ? status.value() : FailWith(status.status());
 }

@@ -39,20 +39,14 @@ Result<World> PlannedWorld(const std::string& world_size, const std::string& ran
 int RunPlanCommand(const std::vector<std::string>& arguments) {
   RunFlags flags;
   bool ops = false;
-  CLI::App app("Plans a run and trains nothing; the flags are those of `marea train`.",
-               "marea plan");
-  AddRunFlags(app, flags);
+  FlagSet set("marea plan",
+              "Plans a run and trains nothing; the flags are those of `marea train`.");
+  AddRunFlags(set, flags);
   std::string world_size, ranks_per_node;
-  app.add_option("--world-size", world_size, "ranks to plan for; 1 if absent")->type_name("N");
-  app.add_option("--gpus-per-node", ranks_per_node, "of them on a node; all if absent")
-      ->type_name("N");
-  app.add_flag("--ops", ops, "the ops of a step too, one a line");
-  const Result<ParseOutcome> outcome = ParseArguments(app, arguments);
-  if (!outcome.ok()) return FailWith(outcome.status());
-  if (outcome.value() == ParseOutcome::kHelp) {
-    fmt::print("{}", app.help());
-    return 0;
-  }
+  set.Text("--world-size", world_size, "N", "ranks to plan for; 1 if absent");
+  set.Text("--gpus-per-node", ranks_per_node, "N", "of them on a node; all if absent");
+  set.Switch("--ops", ops, "the ops of a step too, one a line");
+  if (const std::optional<int> ended = set.ParseOrEnd(arguments)) return *ended;
   const Result<RunOptions> options = ToRunOptions(flags, OutputNeed::kNone);
   if (!options.ok()) return FailWith(options.status());
   const Result<World> world = PlannedWorld(world_size, ranks_per_node);

@@ -11,17 +11,10 @@ namespace marea {
 int RunReportCommand(const std::vector<std::string>& arguments) {
   std::string folder = ".";
   bool json = false;
-  CLI::App app("Says what this machine has, what works, and what does not and why.",
-               "marea report");
-  app.add_option("--nvme", folder, "the folder where I/O is tried; this one if absent")
-      ->type_name("PATH");
-  app.add_flag("--json", json, "JSON on stdout");
-  const Result<ParseOutcome> outcome = ParseArguments(app, arguments);
-  if (!outcome.ok()) return FailWith(outcome.status());
-  if (outcome.value() == ParseOutcome::kHelp) {
-    fmt::print("{}", app.help());
-    return 0;
-  }
+  FlagSet set("marea report", "Says what this machine has, what works, and what does not and why.");
+  set.Text("--nvme", folder, "PATH", "the folder where I/O is tried; this one if absent");
+  set.Switch("--json", json, "JSON on stdout");
+  if (const std::optional<int> ended = set.ParseOrEnd(arguments)) return *ended;
   const MachineFacts facts = CollectFacts(folder);
   fmt::print("{}", json ? FactsJson(facts) : FactsText(facts));
   return 0;

@@ -93,34 +93,32 @@ Status SetMachine(const RunFlags& flags, RunOptions& options) {
 
 }  // namespace
 
-void AddRunFlags(CLI::App& app, RunFlags& flags) {
-  const auto text = [&](const char* names, std::string& target, const char* type,
-                        const char* what) { app.add_option(names, target, what)->type_name(type); };
-  text("--model", flags.model, "DIR|CONFIG", "a Hugging Face folder, or a config.json");
-  text("--data", flags.data, "FILE|DIR", "UTF-8 text, or uint16 tokens in a .bin");
-  text("--config", flags.config, "DS.json", "a DeepSpeed file; flags override it");
-  text("--output,--output-dir", flags.output, "DIR", "where the run leaves its files");
-  text("--sequence-length", flags.sequence_length, "N", "tokens of a sample");
-  text("--steps,--max-steps", flags.steps, "N",
-       "steps of the run; one pass over the data if absent");
-  text("--epochs", flags.epochs, "N", "passes over the data");
-  text("--micro-batch", flags.micro_batch, "N", "samples of a micro-batch");
-  text("--learning-rate", flags.learning_rate, "X", "of AdamW");
-  text("--eval-data", flags.eval_data, "FILE", "evaluated at the end");
-  text("--eval-every", flags.eval_every, "N", "evaluate every N steps too");
-  text("--device", flags.device, "cuda|cpu", "where blocks are computed");
-  text("--optimizer-device", flags.optimizer_device, "auto|cuda|cpu",
-       "where AdamW runs; auto: on the GPU for what rests in VRAM");
-  text("--vram", flags.vram, "SIZE", "budget of the GPU; on the CPU, of the arena in its place");
-  text("--ram", flags.ram, "SIZE", "budget of the whole process");
-  app.add_option("--nvme", flags.nvme, "a folder for what does not fit; may be repeated")
-      ->type_name("PATH[:SIZE]");
-  text("--slots", flags.slots, "1|2", "copies of what rests on NVMe");
-  text("--wave", flags.wave, "N", "micro-batches that go through a block together");
-  text("--seed", flags.seed, "N", "of initial values and data order");
-  app.add_flag("--deterministic", flags.deterministic, "the same bits at every run, on a GPU too");
-  text("--threads", flags.threads, "N", "of the CPU's kernels");
-  app.add_flag("--json", flags.json, "JSON on stdout");
+void AddRunFlags(FlagSet& set, RunFlags& flags) {
+  set.Text("--model", flags.model, "DIR|CONFIG", "a Hugging Face folder, or a config.json");
+  set.Text("--data", flags.data, "FILE|DIR", "UTF-8 text, or uint16 tokens in a .bin");
+  set.Text("--config", flags.config, "DS.json", "a DeepSpeed file; flags override it");
+  set.Text("--output,--output-dir", flags.output, "DIR", "where the run leaves its files");
+  set.Text("--sequence-length", flags.sequence_length, "N", "tokens of a sample");
+  set.Text("--steps,--max-steps", flags.steps, "N",
+           "steps of the run; one pass over the data if absent");
+  set.Text("--epochs", flags.epochs, "N", "passes over the data");
+  set.Text("--micro-batch", flags.micro_batch, "N", "samples of a micro-batch");
+  set.Text("--learning-rate", flags.learning_rate, "X", "of AdamW");
+  set.Text("--eval-data", flags.eval_data, "FILE", "evaluated at the end");
+  set.Text("--eval-every", flags.eval_every, "N", "evaluate every N steps too");
+  set.Text("--device", flags.device, "cuda|cpu", "where blocks are computed");
+  set.Text("--optimizer-device", flags.optimizer_device, "auto|cuda|cpu",
+           "where AdamW runs; auto: on the GPU for what rests in VRAM");
+  set.Text("--vram", flags.vram, "SIZE",
+           "budget of the GPU; on the CPU, of the arena in its place");
+  set.Text("--ram", flags.ram, "SIZE", "budget of the whole process");
+  set.Texts("--nvme", flags.nvme, "PATH[:SIZE]", "a folder for what does not fit; may be repeated");
+  set.Text("--slots", flags.slots, "1|2", "copies of what rests on NVMe");
+  set.Text("--wave", flags.wave, "N", "micro-batches that go through a block together");
+  set.Text("--seed", flags.seed, "N", "of initial values and data order");
+  set.Switch("--deterministic", flags.deterministic, "the same bits at every run, on a GPU too");
+  set.Text("--threads", flags.threads, "N", "of the CPU's kernels");
+  set.Switch("--json", flags.json, "JSON on stdout");
 }
 
 Result<RunOptions> ToRunOptions(const RunFlags& flags, OutputNeed output) {

@@ -3,12 +3,12 @@
 // Owner: the command. Thread rule: one thread.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "engine/train/run_options.h"
 #include "io/status.h"
+#include "src/arguments.h"
 
 namespace marea {
 
@@ -24,8 +24,8 @@ struct RunFlags {
   bool json = false;
 };
 
-// `flags` outlives `app`.
-void AddRunFlags(CLI::App& app, RunFlags& flags);
+// `flags` outlives `set`.
+void AddRunFlags(FlagSet& set, RunFlags& flags);
 
 enum class OutputNeed : uint8_t { kNone, kFolder };
 

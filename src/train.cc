@@ -52,14 +52,9 @@ Result<RunSummary> TrainAsLeader(const RunSetup& setup) {
 
 int RunTrainCommand(const std::vector<std::string>& arguments) {
   RunFlags flags;
-  CLI::App app("Trains a model within budgets of VRAM, RAM and NVMe.", "marea train");
-  AddRunFlags(app, flags);
-  const Result<ParseOutcome> outcome = ParseArguments(app, arguments);
-  if (!outcome.ok()) return FailWith(outcome.status());
-  if (outcome.value() == ParseOutcome::kHelp) {
-    fmt::print("{}", app.help());
-    return 0;
-  }
+  FlagSet set("marea train", "Trains a model within budgets of VRAM, RAM and NVMe.");
+  AddRunFlags(set, flags);
+  if (const std::optional<int> ended = set.ParseOrEnd(arguments)) return *ended;
   const Result<RunOptions> options = ToRunOptions(flags, OutputNeed::kFolder);
   if (!options.ok()) return FailWith(options.status());
   const Result<World> world = WorldFromEnvironment();

@@ -11,9 +11,9 @@ namespace {
 
 Result<BenchRun> Parse(const std::vector<std::string>& words) {
   BenchFlags flags;
-  CLI::App app("", "marea bench");
-  AddBenchFlags(app, flags);
-  const Result<ParseOutcome> outcome = ParseArguments(app, SpreadNvmePaths(words));
+  FlagSet set("marea bench", "");
+  AddBenchFlags(set, flags);
+  const Result<ParseOutcome> outcome = set.Parse(SpreadNvmePaths(words));
   if (!outcome.ok()) return outcome.status();
   return ToBenchRun(flags);
 }

@@ -14,9 +14,9 @@ using Words = std::vector<std::string>;
 
 Result<RunOptions> Parse(const Words& words, OutputNeed output = OutputNeed::kFolder) {
   RunFlags flags;
-  CLI::App app("", "marea train");
-  AddRunFlags(app, flags);
-  MAREA_ASSIGN_OR_RETURN([[maybe_unused]] const ParseOutcome outcome, ParseArguments(app, words));
+  FlagSet set("marea train", "");
+  AddRunFlags(set, flags);
+  MAREA_ASSIGN_OR_RETURN([[maybe_unused]] const ParseOutcome outcome, set.Parse(words));
   return ToRunOptions(flags, output);
 }
 
@@ -165,9 +165,9 @@ TEST(Flags, AMistakeIsOneSentenceThatNamesIt) {
 
 TEST(Flags, AskingForHelpSetsNothingAndIsNoMistake) {
   RunFlags flags;
-  CLI::App app("", "marea train");
-  AddRunFlags(app, flags);
-  const Result<ParseOutcome> outcome = ParseArguments(app, {"--help", "--nonsense"});
+  FlagSet set("marea train", "");
+  AddRunFlags(set, flags);
+  const Result<ParseOutcome> outcome = set.Parse({"--help", "--nonsense"});
   ASSERT_TRUE(outcome.ok());
   EXPECT_EQ(outcome.value(), ParseOutcome::kHelp);
 }
