@@ -5,6 +5,9 @@
 // another rank has failed, died or stalled, a call in progress ends and every later one returns at
 // once with that cause (RankGroup::CauseOf); the communicator is of no use any more.
 //
+// Calls of different kinds or sizes that meet are found before any data moves: Failed on each rank
+// that sees the difference, and the communicator is of no use any more (call RankGroup::Fail).
+//
 // [Note: order of sums]
 // A reduce-scatter adds the ranks' values one by one, ((r0 + r1) + r2) + ..., each rank for the
 // part that it keeps. So a sum's bits depend on the number of ranks and on the values alone: not on

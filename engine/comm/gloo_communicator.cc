@@ -28,6 +28,22 @@ constexpr size_t kMessageBytesMax = size_t{1} << 30;
 
 enum Tag : int { kCollective = 0, kDirect = 1 };
 
+// Goes ahead of the data of every call: Gloo ends the process at a message that is longer than what
+// is expected, and takes a shorter one for complete.
+struct Head {
+  uint64_t what;
+  uint64_t bytes;
+  bool operator==(const Head&) const = default;
+};
+enum What : uint64_t { kGather = 1, kReduce, kSend };
+
+std::string HeadText(const Head& head) {
+  const char* what = head.what == kGather   ? "all-gather"
+                     : head.what == kReduce ? "reduce-scatter"
+                                            : "message";
+  return fmt::format("a {} of {} bytes", what, head.bytes);
+}
+
 // The sentence of a torch or Gloo error: its first line, without the place in their sources.
 std::string Sentence(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
@@ -80,6 +96,7 @@ class GlooCommunicator : public Communicator {
     }
     const auto place = whole.subspan(rank_ * shard.size(), shard.size());
     if (place.data() != shard.data()) std::memmove(place.data(), shard.data(), shard.size());
+    MAREA_RETURN_IF_ERROR(CompareHeads("all-gather", Head{kGather, whole.size()}));
     Works works;
     for (size_t start = 0; start < shard.size(); start += kMessageBytesMax) {
       const size_t bytes = std::min(kMessageBytesMax, shard.size() - start);
@@ -101,6 +118,7 @@ class GlooCommunicator : public Communicator {
           fmt::format("reduce-scatter {}: {} elements are not the same number for each of {} ranks",
                       name_, whole.size(), ranks_));
     }
+    MAREA_RETURN_IF_ERROR(CompareHeads("reduce-scatter", Head{kReduce, whole.size_bytes()}));
     // While one piece is added, the next one travels.
     const size_t part = whole.size() / ranks_;
     const size_t pieces = (part + piece_ - 1) / piece_;
@@ -119,7 +137,11 @@ class GlooCommunicator : public Communicator {
 
   Status Send(std::span<const std::byte> bytes, uint32_t to) override {
     MAREA_RETURN_IF_ERROR(CheckPartner(to));
+    const Head head{kSend, bytes.size()};
     Works works;
+    MAREA_RETURN_IF_ERROR(
+        StartSend("send", std::as_bytes(std::span(&head, 1)), to, kDirect, works));
+    MAREA_RETURN_IF_ERROR(Finish("send", works));
     for (size_t start = 0; start < bytes.size(); start += kMessageBytesMax) {
       const size_t count = std::min(kMessageBytesMax, bytes.size() - start);
       MAREA_RETURN_IF_ERROR(StartSend("send", bytes.subspan(start, count), to, kDirect, works));
@@ -129,7 +151,12 @@ class GlooCommunicator : public Communicator {
 
   Status Receive(std::span<std::byte> bytes, uint32_t from) override {
     MAREA_RETURN_IF_ERROR(CheckPartner(from));
+    Head head{};
     Works works;
+    MAREA_RETURN_IF_ERROR(
+        StartReceive("receive", std::as_writable_bytes(std::span(&head, 1)), from, kDirect, works));
+    MAREA_RETURN_IF_ERROR(Finish("receive", works));
+    MAREA_RETURN_IF_ERROR(CompareHead("receive", from, head, Head{kSend, bytes.size()}));
     for (size_t start = 0; start < bytes.size(); start += kMessageBytesMax) {
       const size_t count = std::min(kMessageBytesMax, bytes.size() - start);
       const auto in = bytes.subspan(start, count);
@@ -145,6 +172,35 @@ class GlooCommunicator : public Communicator {
     if (rank < ranks_ && rank != rank_) return Status::Ok();
     return Status::InvalidArgument(
         fmt::format("rank {} of {} cannot talk to rank {}", rank_, ranks_, rank));
+  }
+
+  // Before a collective's data: whether all ranks do the same with the same size.
+  Status CompareHeads(const char* what, const Head& own) {
+    std::vector<Head> heads(ranks_);
+    Works works;
+    for (uint32_t turn = 1; turn < ranks_; ++turn) {
+      const uint32_t from = (rank_ + ranks_ - turn) % ranks_;
+      const uint32_t to = (rank_ + turn) % ranks_;
+      const auto in = std::as_writable_bytes(std::span(&heads[from], 1));
+      const auto out = std::as_bytes(std::span(&own, 1));
+      MAREA_RETURN_IF_ERROR(StartReceive(what, in, from, kCollective, works));
+      MAREA_RETURN_IF_ERROR(StartSend(what, out, to, kCollective, works));
+    }
+    MAREA_RETURN_IF_ERROR(Finish(what, works));
+    for (uint32_t rank = 0; rank < ranks_; ++rank) {
+      if (rank != rank_) MAREA_RETURN_IF_ERROR(CompareHead(what, rank, heads[rank], own));
+    }
+    return Status::Ok();
+  }
+
+  // After a difference nobody knows what comes next on the connections.
+  Status CompareHead(const char* what, uint32_t from, const Head& theirs, const Head& own) {
+    if (theirs == own) return Status::Ok();
+    const Status status = Status::Failed(
+        fmt::format("{} over Gloo ({}): {} sends {} where rank {} expects {}", what, name_,
+                    group_.title(from), HeadText(theirs), rank_, HeadText(own)));
+    Abort(status);
+    return status;
   }
 
   float* ScratchOf(size_t piece) { return scratch_.data() + (piece % 2) * (ranks_ - 1) * piece_; }
@@ -229,7 +285,8 @@ class GlooCommunicator : public Communicator {
     const Status cause =
         group_.CauseOf(Status::Failed(fmt::format("{} over Gloo ({}): {}", what, name_, why)));
     Abort(cause);
-    return cause;
+    MutexLock lock(mutex_);
+    return *failed_;
   }
 
   void Abort(const Status& status) {

@@ -1,9 +1,11 @@
 #include "engine/comm/rank_group.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "engine/comm/rank_watch.h"
 #include "engine/comm/rendezvous.h"
@@ -56,6 +58,10 @@ Result<std::unique_ptr<RankGroup>> RankGroup::Join(const World& world,
   if (world.size == 1) {
     group->titles_ = {fmt::format("rank 0 (host {}, process {})", HostName(), ::getpid())};
     return group;
+  }
+  // Gloo and c10d write to connections whose other end may be gone.
+  if (::signal(SIGPIPE, SIG_IGN) == SIG_ERR) {
+    return Status::Io("cannot have SIGPIPE ignored", errno);
   }
   const Deadline deadline = std::chrono::steady_clock::now() + options.timeout;
   auto met = RunBounded<Result<Meeting>>(

@@ -46,6 +46,8 @@ class RankGroup {
   // Blocks until all ranks are there. One sentence otherwise, within `options.timeout` and a few
   // seconds: nobody or another program at the address, the port taken, which ranks did not come,
   // another world size, a rank started twice. A world of one rank meets nobody and opens no port.
+  // With more, SIGPIPE is ignored in this process from here on: Gloo writes to connections whose
+  // other end may be gone.
   static Result<std::unique_ptr<RankGroup>> Join(const World& world,
                                                  const RankGroupOptions& options = {});
   // Without Leave or Fail before, the others will say that this rank died. Every communicator made

@@ -58,7 +58,7 @@ void RankWatch::Wake() {
 
 void RankWatch::Run() {
   Clock::time_point next_beat = Clock::now();
-  Clock::time_point last_turn = next_beat;
+  Clock::time_point last_turn{};  // long ago: the others' silence counts from the first turn
   std::vector<pollfd> waits;
   while (true) {
     waits.assign(1, pollfd{wake_.get(), POLLIN, 0});
@@ -91,7 +91,7 @@ void RankWatch::Run() {
 
 void RankWatch::Turn(Clock::time_point& next_beat, Clock::time_point& last_turn) {
   const Clock::time_point now = Clock::now();
-  // This process itself was stopped: it knows nothing of the others' silence.
+  // This process itself was stopped, or only starts: it knows nothing of the others' silence.
   if (now - last_turn > 3 * options_.beat) {
     for (Peer& peer : peers_) peer.heard = now;
   }

@@ -156,6 +156,17 @@ TEST(Communicator, SeveralWorkBesideEachOther) {
   });
 }
 
+// Takes 11 GB of RAM: run it by hand, with --gtest_also_run_disabled_tests.
+TEST(Communicator, DISABLED_MovesMoreThanFourGigabytes) {
+  ExpectAllWell(2, [](RankGroup& group) -> std::string {
+    auto talk = MakeGlooCommunicator(group, "large");
+    if (!talk.ok()) return talk.status().message();
+    const std::string text = ReduceOnce(*talk.value(), group.world(), size_t{640} << 20);
+    return text.empty() ? GatherOnce(*talk.value(), group.world(), (size_t{5} << 29) + 7, true)
+                        : text;
+  });
+}
+
 TEST(Communicator, RefusesSpansThatDoNotFit) {
   ExpectAllWell(2, [](RankGroup& group) -> std::string {
     auto talk = MakeGlooCommunicator(group, "t");
@@ -172,6 +183,50 @@ TEST(Communicator, RefusesSpansThatDoNotFit) {
     if (!refused(MakeGlooCommunicator(group, "t").status())) return "made twice";
     return "";
   });
+}
+
+TEST(Communicator, FindsCallsThatDoNotMatch) {
+  ExpectAllWell(3, [](RankGroup& group) -> std::string {
+    auto first = MakeGlooCommunicator(group, "sizes");
+    auto second = MakeGlooCommunicator(group, "kinds");
+    if (!first.ok() || !second.ok()) return "no communicator";
+    const uint32_t rank = group.world().rank;
+    std::vector<float> whole(rank == 2 ? 600 : 300);
+    const Status sizes = first.value()->ReduceScatter(whole);
+    const std::string expected =
+        rank == 2 ? fmt::format(
+                        "reduce-scatter over Gloo (sizes): {} sends a reduce-scatter of "
+                        "1200 bytes where rank 2 expects a reduce-scatter of 2400 bytes",
+                        group.title(0))
+                  : fmt::format(
+                        "reduce-scatter over Gloo (sizes): {} sends a reduce-scatter of "
+                        "2400 bytes where rank {} expects a reduce-scatter of 1200 bytes",
+                        group.title(2), rank);
+    if (sizes.message() != expected) return "sizes: " + sizes.message();
+    whole.resize(300);
+    const auto bytes = std::as_writable_bytes(std::span(whole));
+    const Status kinds = rank == 0 ? second.value()->AllGather(bytes.first(400), bytes)
+                                   : second.value()->ReduceScatter(whole);
+    return kinds.ok() ? "different kinds were not found" : "";
+  });
+}
+
+TEST(Communicator, AMessageThatIsTooLongIsToldToBoth) {
+  const auto texts = RunRanks(2, [](RankGroup& group) -> std::string {
+    auto talk = MakeGlooCommunicator(group, "messages");
+    if (!talk.ok()) return talk.status().message();
+    std::vector<std::byte> bytes(1'000'000);
+    if (group.world().rank == 0) return talk.value()->Send(bytes, 1).message();
+    const Status status = talk.value()->Receive(std::span(bytes).first(4), 0);
+    group.Fail(status);
+    return status.message();
+  });
+  const std::string cause =
+      " sends a message of 1000000 bytes where rank 1 expects a message of 4 bytes";
+  EXPECT_TRUE(texts[0].starts_with("rank 1 (host ")) << texts[0];
+  EXPECT_TRUE(texts[0].ends_with(cause)) << texts[0];
+  EXPECT_TRUE(texts[1].starts_with("receive over Gloo (messages): rank 0 (host ")) << texts[1];
+  EXPECT_TRUE(texts[1].ends_with(cause)) << texts[1];
 }
 
 TEST(Communicator, ScratchStaysWithinItsBound) {

@@ -134,7 +134,8 @@ std::vector<std::string> RunRanks(uint32_t size, const RankBody& body,
     });
   }
   std::vector<std::string> texts;
-  for (uint32_t rank = 0; rank < size; ++rank) texts.push_back(processes.Wait(rank).text);
+  for (uint32_t rank = 0; rank < size; ++rank)
+    texts.push_back(processes.Wait(rank, std::chrono::seconds(120)).text);
   return texts;
 }
 
