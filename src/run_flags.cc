@@ -8,6 +8,7 @@ namespace marea {
 namespace {
 
 constexpr uint64_t kThreadsMax = 1024;
+constexpr uint64_t kRankSecondsMax = 86400;
 
 // An absent text leaves `target` as it is. T is uint32_t or an optional of it.
 template <typename T>
@@ -88,7 +89,11 @@ Status SetMachine(const RunFlags& flags, RunOptions& options) {
   }
   MAREA_RETURN_IF_ERROR(SetSmall("--slots", flags.slots, 1, 2, options.slots));
   MAREA_RETURN_IF_ERROR(SetSmall("--wave", flags.wave, 1, UINT32_MAX, options.wave_size));
-  return SetSmall("--threads", flags.threads, 1, kThreadsMax, options.threads);
+  MAREA_RETURN_IF_ERROR(SetSmall("--threads", flags.threads, 1, kThreadsMax, options.threads));
+  MAREA_RETURN_IF_ERROR(SetSmall("--rank-timeout", flags.rank_timeout, 1, kRankSecondsMax,
+                                 options.rank_timeout_seconds));
+  return SetSmall("--stall-limit", flags.stall_limit, 1, kRankSecondsMax,
+                  options.stall_limit_seconds);
 }
 
 }  // namespace
@@ -118,6 +123,9 @@ void AddRunFlags(FlagSet& set, RunFlags& flags) {
   set.Text("--seed", flags.seed, "N", "of initial values and data order");
   set.Switch("--deterministic", flags.deterministic, "the same bits at every run, on a GPU too");
   set.Text("--threads", flags.threads, "N", "of the CPU's kernels");
+  set.Text("--rank-timeout", flags.rank_timeout, "S", "for all ranks to meet (60)");
+  set.Text("--stall-limit", flags.stall_limit, "S",
+           "a rank that is silent for so long is gone (30)");
   set.Switch("--json", flags.json, "JSON on stdout");
 }
 

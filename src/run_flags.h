@@ -19,7 +19,7 @@ struct RunFlags {
   std::string eval_data, eval_every;
   std::string device, optimizer_device, vram, ram, slots, wave;
   std::vector<std::string> nvme;
-  std::string seed, threads;
+  std::string seed, threads, rank_timeout, stall_limit;
   bool deterministic = false;
   bool json = false;
 };

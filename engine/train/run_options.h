@@ -46,6 +46,10 @@ struct RunOptions {
   uint64_t seed = 42;
   bool deterministic = false;
   std::optional<uint32_t> threads;
+  // Several ranks: how long they wait for each other to meet, and after how long a silent one
+  // counts as gone.
+  std::optional<uint32_t> rank_timeout_seconds;
+  std::optional<uint32_t> stall_limit_seconds;
 };
 
 }  // namespace marea

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,7 +59,14 @@ Facts FactsOf(const RunSetup& setup) {
 Result<std::unique_ptr<RunRanks>> JoinRanks(const RunSetup& setup) {
   if (setup.world.size == 1) return std::unique_ptr<RunRanks>();
   auto ranks = std::make_unique<RunRanks>();
-  MAREA_ASSIGN_OR_RETURN(ranks->group, RankGroup::Join(setup.world));
+  RankGroupOptions options;
+  if (const auto seconds = setup.options.rank_timeout_seconds) {
+    options.timeout = std::chrono::seconds(*seconds);
+  }
+  if (const auto seconds = setup.options.stall_limit_seconds) {
+    options.stall_limit = std::chrono::seconds(*seconds);
+  }
+  MAREA_ASSIGN_OR_RETURN(ranks->group, RankGroup::Join(setup.world, options));
   MAREA_RETURN_IF_ERROR(ranks->group->Agree(FactsOf(setup)));
   MAREA_ASSIGN_OR_RETURN(ranks->lane, MakeGlooCommunicator(*ranks->group, "lane"));
   MAREA_ASSIGN_OR_RETURN(ranks->sums, MakeGlooCommunicator(*ranks->group, "sums"));

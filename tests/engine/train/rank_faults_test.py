@@ -22,9 +22,11 @@ import time
 import unittest
 
 MAREA, WORK = "", pathlib.Path()
-# Limits in seconds. A death is known at once; one that stands still after 30 s of silence; who does
-# not come to the meeting is given up after 60 s. The rest is for ending, on a busy machine.
-DEATH, SILENCE, MEETING = 20, 60, 80
+# Limits in seconds. A death is known at once; one that stands still after --stall-limit of silence;
+# who does not come to the meeting is given up after --rank-timeout. The rest is for ending, on a
+# busy machine.
+STALL_LIMIT, RANK_TIMEOUT = 10, 20
+DEATH, SILENCE, MEETING = 20, STALL_LIMIT + 30, RANK_TIMEOUT + 20
 # Nothing of a library's or the language's own way of failing may reach the user.
 RAW_FAILURES = ("terminate", "what()", "Aborted", "Segmentation", "c10::", "std::", "Traceback",
                 "check failed")
@@ -87,7 +89,8 @@ class FaultCase(unittest.TestCase):
     def words(self, *more, **changes):
         flags = {"model": "config.json", "data": "text.txt", "config": "ds.json", "output": "out",
                  "sequence-length": 32, "steps": 1000000, "seed": 1, "threads": 1, "device": "cpu",
-                 "vram": "64MiB", "ram": "4GiB", **changes}
+                 "vram": "64MiB", "ram": "4GiB", "rank-timeout": RANK_TIMEOUT,
+                 "stall-limit": STALL_LIMIT, **changes}
         return ["train", *(word for name, value in flags.items()
                            for word in (f"--{name}", str(value))), *more]
 
