@@ -76,7 +76,9 @@ Status ChooseDevice(RunSetup& setup) {
         "--device cuda: several ranks compute on the CPU only so far; pass --device cpu, or start "
         "one rank");
   }
-  if (choice != DeviceChoice::kCpu && setup.world.size == 1) {
+  if (choice == DeviceChoice::kAuto && setup.world.size > 1 && HasNvidiaDriver()) {
+    setup.notices.push_back("computing on the CPU: several ranks do so far, with a GPU or without");
+  } else if (choice != DeviceChoice::kCpu && setup.world.size == 1) {
     MAREA_RETURN_IF_ERROR(ChooseGpu(setup));
   }
   if (!setup.gpu && setup.options.optimizer_device == OptimizerDevice::kGpu) {
