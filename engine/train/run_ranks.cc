@@ -67,7 +67,12 @@ Result<std::unique_ptr<RunRanks>> JoinRanks(const RunSetup& setup) {
     options.stall_limit = std::chrono::seconds(*seconds);
   }
   MAREA_ASSIGN_OR_RETURN(ranks->group, RankGroup::Join(setup.world, options));
-  MAREA_RETURN_IF_ERROR(ranks->group->Agree(FactsOf(setup)));
+  const Status agreed = ranks->group->Agree(FactsOf(setup));
+  if (agreed.code() == ErrorCode::kInvalidArgument) {
+    // All ranks know, and leave together: none takes another's end for a death.
+    (void)ranks->group->Leave();
+  }
+  MAREA_RETURN_IF_ERROR(agreed);
   MAREA_ASSIGN_OR_RETURN(ranks->lane, MakeGlooCommunicator(*ranks->group, "lane"));
   MAREA_ASSIGN_OR_RETURN(ranks->sums, MakeGlooCommunicator(*ranks->group, "sums"));
   return ranks;

@@ -2,19 +2,17 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <optional>
-#include <sstream>
 
 #include "engine/checkpoint/atomic_file.h"
 #include "engine/checkpoint/checkpoint_writer.h"
-#include "engine/model/torch_cuda.h"
 #include "engine/plan/plan_json.h"
 #include "engine/report/metrics_writer.h"
 #include "engine/train/output_folder.h"
 #include "engine/train/run_ranks.h"
+#include "engine/train/run_report.h"
 #include "engine/train/run_resources.h"
 #include "engine/train/shard_init.h"
 #include "engine/train/weight_reader.h"
@@ -26,13 +24,6 @@ namespace {
 
 Status WriteText(const std::string& path, const std::string& text) {
   return WriteFileAtomically(path, std::as_bytes(std::span(text)));
-}
-
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 StallSeconds Difference(const StallSeconds& later, const StallSeconds& earlier) {
@@ -68,9 +59,7 @@ struct TrainingRun::Impl {
   Status FinishStep(uint64_t step, const TurnOutcome& outcome, RunSummary& summary);
   Status CheckMemory(uint64_t peak_bytes) const;
   Status SaveCheckpoint();
-  void DescribeGpu(RunSummary& summary) const;
-  Status Summarise(RunSummary& summary) const;
-  Status CollectRankPeaks(RunSummary& summary) const;
+  Status Summarise(RunSummary& summary);
 
   const RunSetup& setup;
   TrainingObserver& observer;
@@ -87,9 +76,7 @@ struct TrainingRun::Impl {
   StallSeconds line_stalls{};
   double first_step_seconds = 0;  // when the first step began
   SwapSnapshot first_lanes{};
-  uint64_t ram_peak_bytes = 0;
-  uint64_t vram_peak_bytes = 0;
-  std::vector<double> step_seconds;
+  RunMeasures measures;
 };
 
 Result<std::unique_ptr<TrainingRun>> TrainingRun::Create(const RunSetup& setup,
@@ -273,7 +260,7 @@ Status TrainingRun::Impl::FinishStep(uint64_t step, const TurnOutcome& outcome,
   const SwapSnapshot lanes = resources->stats().Snapshot();
   const StallSeconds stalls = resources->executor().stall_seconds();
   MAREA_ASSIGN_OR_RETURN(const ProcessMemory memory, ReadProcessMemory());
-  ram_peak_bytes = memory.peak_resident_bytes;
+  measures.ram_peak_bytes = memory.peak_resident_bytes;
 
   StepMetrics line;
   line.step = step + 1;
@@ -283,9 +270,9 @@ Status TrainingRun::Impl::FinishStep(uint64_t step, const TurnOutcome& outcome,
   line.grad_norm = outcome.grad_norm;
   line.tokens = setup.batches->Step(step).tokens;
   line.step_seconds = now - line_seconds;
-  vram_peak_bytes = resources->device().peak_bytes();
-  line.vram_peak_bytes = vram_peak_bytes;
-  line.ram_peak_bytes = ram_peak_bytes;
+  measures.vram_peak_bytes = resources->device().peak_bytes();
+  line.vram_peak_bytes = measures.vram_peak_bytes;
+  line.ram_peak_bytes = measures.ram_peak_bytes;
   line.lanes = marea::Difference(lanes, line_lanes);
   line.stall_seconds = Difference(stalls, line_stalls);
   line_seconds = now;
@@ -303,10 +290,10 @@ Status TrainingRun::Impl::FinishStep(uint64_t step, const TurnOutcome& outcome,
   if (leads()) MAREA_RETURN_IF_ERROR(metrics.Append(line));
   observer.OnStep(line);
   if (step == 0) summary.loss_first = line.loss;
-  if (step > 0) step_seconds.push_back(line.step_seconds);
+  measures.step_seconds.push_back(line.step_seconds);
   summary.loss_last = line.loss;
   summary.steps = line.step;
-  return step == 0 ? CheckMemory(ram_peak_bytes) : Status::Ok();
+  return step == 0 ? CheckMemory(measures.ram_peak_bytes) : Status::Ok();
 }
 
 // On the CPU nothing caps the compute library's temporaries, so a broken promise ends the run.
@@ -337,64 +324,11 @@ Status TrainingRun::Impl::SaveCheckpoint() {
   return written.ok() ? finished : written;
 }
 
-void TrainingRun::Impl::DescribeGpu(RunSummary& summary) const {
-  const TorchMemory torch = ReadTorchMemory(setup.gpu->index);
-  summary.device = setup.gpu->name;
-  summary.workspace = {setup.planned.workspace_bytes, torch.allocated_bytes_peak,
-                       torch.reserved_bytes_peak, torch.retry_count};
-}
-
-// Each rank's own peaks, for rank 0's summary.
-Status TrainingRun::Impl::CollectRankPeaks(RunSummary& summary) const {
-  if (!ranks) return Status::Ok();
-  MAREA_ASSIGN_OR_RETURN(
-      const std::vector<std::string> peaks,
-      ranks->group->Exchange("peaks", fmt::format("{} {}", vram_peak_bytes, ram_peak_bytes)));
-  for (const std::string& text : peaks) {
-    RankPeaks& rank = summary.ranks.emplace_back();
-    std::istringstream(text) >> rank.vram_bytes >> rank.ram_bytes;
-  }
-  return Status::Ok();
-}
-
-Status TrainingRun::Impl::Summarise(RunSummary& summary) const {
-  const PlannedRun& planned = setup.planned;
-  summary.model = setup.options.model_path;
-  summary.device = "cpu";
-  if (setup.gpu) DescribeGpu(summary);
-  summary.precision = setup.config.precision == Precision::kBf16 ? "bf16" : "fp32";
-  summary.parameters = setup.model->parameters;
-  summary.tokens_per_step = setup.batches->samples_per_step() * setup.batch.sequence_length;
-  summary.step_seconds_median = Median(step_seconds);
-  summary.run_seconds = line_seconds - first_step_seconds;
-  const auto tier = [&](Tier name) -> TierUse& { return summary.tiers[static_cast<int>(name)]; };
-  tier(Tier::kVram) = {setup.budgets.vram_bytes, planned.vram_peak_bytes, vram_peak_bytes};
-  tier(Tier::kRam) = {setup.budgets.ram_bytes, planned.ram_peak_bytes, ram_peak_bytes};
-  tier(Tier::kNvme) = {setup.budgets.nvme_bytes, planned.nvme_peak_bytes, planned.nvme_peak_bytes};
-  summary.placement = planned.homes;
-  summary.lanes = marea::Difference(resources->stats().Snapshot(), first_lanes);
-  summary.stall_seconds = resources->executor().stall_seconds();
-  int worst = -1;
-  for (int lane = 0; lane < kLaneCount; ++lane) {
-    if (worst < 0 || summary.stall_seconds[lane] > summary.stall_seconds[worst]) worst = lane;
-  }
-  const double stalled = summary.stall_seconds[worst];
-  const double computing = summary.lanes[static_cast<int>(Lane::kCompute)].busy_seconds;
-  summary.bound_by = stalled > computing ? LaneName(static_cast<Lane>(worst)) : "compute";
-  const IoModeReport* mode = resources->io_mode();
-  summary.io_mode = mode ? IoModeName(mode->mode) : "none";
-  if (mode) {
-    summary.io_mode_reason = mode->reason;
-    summary.io_mode_remedy = mode->remedy;
-  }
-  summary.wave_size = planned.spec.wave_size;
-  summary.micro_count = planned.spec.micro_count;
-  summary.chunk_elements = planned.spec.chunk_elements;
-  summary.threads = setup.threads;
-  summary.simd_level = SimdLevelName(setup.simd_level);
-  summary.world_size = setup.world.size;
-  summary.zero_stage = setup.config.zero.stage;
-  return CollectRankPeaks(summary);
+Status TrainingRun::Impl::Summarise(RunSummary& summary) {
+  measures.run_seconds = line_seconds - first_step_seconds;
+  measures.lanes = marea::Difference(resources->stats().Snapshot(), first_lanes);
+  FillSummary(setup, *resources, measures, summary);
+  return ranks ? CollectRankPeaks(*ranks->group, measures, summary) : Status::Ok();
 }
 
 }  // namespace marea
