@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -19,6 +18,7 @@
 #include <thread>
 #include <utility>
 
+#include "io/fill_pattern.h"
 #include "io/nvme_directory.h"
 #include "io/units.h"
 
@@ -146,17 +146,6 @@ Status CheckSpace(const DirectoryReport& folder, const std::string& path, uint64
       "{} needs {} ({} bytes) but {} has {} free ({} bytes): free space or name another NVMe path",
       path, FormatBytes(needed_bytes), needed_bytes, folder.path, FormatBytes(folder.free_bytes),
       folder.free_bytes));
-}
-
-// Bytes that neither compress nor look like a hole: drives and hypervisors shorten zeros.
-void FillPattern(std::byte* data, uint64_t bytes) {
-  uint64_t state = 0x9e3779b97f4a7c15;
-  for (uint64_t at = 0; at < bytes; at += sizeof(state)) {
-    state ^= state << 13;  // Marsaglia's xorshift
-    state ^= state >> 7;
-    state ^= state << 17;
-    std::memcpy(data + at, &state, sizeof(state));
-  }
 }
 
 Status WriteAll(int fd, const std::string& path, uint64_t bytes,

@@ -18,6 +18,7 @@
 #include "io/drive_info.h"
 #include "io/unique_fd.h"
 #include "io/units.h"
+#include "io/unnamed_file.h"
 
 namespace marea {
 namespace {
@@ -101,18 +102,6 @@ bool AskAlignment(int fd, uint32_t* alignment_bytes) {
   return true;
 }
 
-// A file without a name where the file system can (O_TMPFILE), else one that is unlinked at once.
-UniqueFd OpenProbeFile(const std::string& path, int* error_number) {
-  UniqueFd fd(::open(path.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | O_DIRECT, 0600));
-  *error_number = fd.valid() ? 0 : errno;
-  if (*error_number != EOPNOTSUPP && *error_number != EISDIR && *error_number != ENOENT) return fd;
-  std::string name = path + "/.marea-probe-XXXXXX";
-  fd = UniqueFd(::mkostemp(name.data(), O_CLOEXEC | O_DIRECT));
-  *error_number = fd.valid() ? 0 : errno;
-  if (fd.valid()) ::unlink(name.c_str());
-  return fd;
-}
-
 // The smallest unit that a direct write takes, tried up to 64 KiB; 0 if none works.
 uint32_t ProbeAlignment(int fd, int* error_number) {
   constexpr uint32_t kLargest = 64 * 1024;
@@ -130,7 +119,7 @@ uint32_t ProbeAlignment(int fd, int* error_number) {
 
 Status TryDirectIo(DirectoryReport* report) {
   int error_number = 0;
-  const UniqueFd fd = OpenProbeFile(report->path, &error_number);
+  const UniqueFd fd = OpenUnnamedFile(report->path, &error_number);
   if (!fd.valid() && (error_number == EINVAL || error_number == EOPNOTSUPP)) {
     return Status::Ok();  // O_DIRECT refused: direct_io stays false
   }
