@@ -51,13 +51,14 @@ Status NvmeTier::OpenPath(uint32_t index, std::span<const std::span<std::byte>> 
   const PathLayout& layout = layout_.paths[index];
   MAREA_ASSIGN_OR_RETURN(DataFile file, DataFile::Create(layout.path + "/" + options_.file_name,
                                                          layout.file_bytes, options_.file));
-  paths_[index] = std::make_unique<Path>(Path{std::move(file), nullptr, nullptr, nullptr});
+  paths_[index] = std::make_unique<Path>(Path{std::move(file), nullptr, nullptr, nullptr, nullptr});
   Path& path = *paths_[index];
   const std::array files = {DeviceFile{path.file.fd(), path.file.path()}};
   MAREA_ASSIGN_OR_RETURN(path.device, MakeBlockDevice(files, buffers, options_.device));
-  path.store =
-      std::make_unique<TierStore>(table_, layout, layout_.slots, *path.device, 0,
-                                  TierStoreOptions{.flush = [&path] { return path.file.Sync(); }});
+  if (options_.clock) path.meter = std::make_unique<PathMeter>(options_.clock);
+  path.store = std::make_unique<TierStore>(
+      table_, layout, layout_.slots, *path.device, 0,
+      TierStoreOptions{.flush = [&path] { return path.file.Sync(); }, .meter = path.meter.get()});
   path.thread = std::make_unique<IoThread>(fmt::format("marea-nvme-{}", index), *path.store,
                                            *path.device, options_.inbox_max);
   return WriteSuperblock(index, *path.thread);
@@ -98,6 +99,15 @@ const IoModeReport* NvmeTier::mode() const {
     if (path != nullptr) return &path->device->mode();
   }
   return nullptr;
+}
+
+std::vector<PathFlows> NvmeTier::flows() const {
+  std::vector<PathFlows> flows(paths_.size());
+  for (size_t i = 0; i < paths_.size(); ++i) {
+    if (paths_[i] != nullptr && paths_[i]->meter != nullptr)
+      flows[i] = paths_[i]->meter->Snapshot();
+  }
+  return flows;
 }
 
 }  // namespace marea

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,6 +20,7 @@
 #include "swap/chunk_io.h"
 #include "swap/chunk_table.h"
 #include "swap/io_thread.h"
+#include "swap/path_meter.h"
 #include "swap/store_layout.h"
 #include "swap/superblock.h"
 #include "swap/tier_store.h"
@@ -34,6 +36,7 @@ struct NvmeTierOptions {
   StoreFiles at_end = StoreFiles::kRemove;
   // Transfers that may wait for one path's thread: at least what all lanes have in flight.
   uint32_t inbox_max = 256;
+  std::function<double()> clock;  // in seconds, for flows(); empty: nothing is measured
   DataFileOptions file;
   BlockDeviceOptions device;
 };
@@ -61,11 +64,15 @@ class NvmeTier final : public ChunkIo {
   const RunUuid& run_uuid() const { return run_uuid_; }
   // How bytes travel; null if no path has a chunk. Equal for all paths of a run on one kernel.
   const IoModeReport* mode() const;
+  // What has moved over each path, in the order of the layout; a path without chunks moves nothing.
+  // Any thread.
+  std::vector<PathFlows> flows() const;
 
  private:
   // One path, in order of construction; destroyed in reverse.
   struct Path {
     DataFile file;
+    std::unique_ptr<PathMeter> meter;  // null without a clock
     std::unique_ptr<BlockDevice> device;
     std::unique_ptr<TierStore> store;
     std::unique_ptr<IoThread> thread;

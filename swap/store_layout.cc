@@ -63,29 +63,12 @@ PathLayout Place(const StorePath& path, const Share& share, const ChunkTable& ta
   return layout;
 }
 
-}  // namespace
-
-uint32_t ChunkSlotCount(const ChunkEntry& entry, uint32_t slots) {
-  return entry.updated && SurvivesCommit(entry.id.kind) ? slots : 1;
-}
-
-uint64_t ChunkFileBytes(const ChunkEntry& entry, uint32_t slots) {
-  return SlotBytes(entry) * ChunkSlotCount(entry, slots);
-}
-
-uint64_t StoreFileBytes(const ChunkTable& table, uint32_t slots, uint32_t path_count) {
-  uint64_t bytes = path_count * kStoreDataOffset;
-  for (const ChunkEntry& entry : table.entries) bytes += ChunkFileBytes(entry, slots);
-  return bytes;
-}
-
-Result<StoreLayout> LayOutStore(const ChunkTable& table, std::span<const StorePath> paths,
-                                uint32_t slots) {
-  MAREA_CHECK(slots == 1 || slots == 2, "a store has one slot or two");
+// LayOutStore with these weights and no others.
+Result<StoreLayout> Deal(const ChunkTable& table, std::span<const StorePath> paths,
+                         uint32_t slots) {
   std::vector<Share> shares(paths.size());
   uint64_t allowed = 0;
   for (const StorePath& path : paths) {
-    MAREA_CHECK(path.weight > 0, "a path's weight is positive");
     allowed += path.bytes_max;
   }
   StoreLayout layout;
@@ -117,6 +100,38 @@ Result<StoreLayout> LayOutStore(const ChunkTable& table, std::span<const StorePa
     layout.paths.push_back(Place(paths[p], shares[p], table, slots));
   }
   return layout;
+}
+
+}  // namespace
+
+uint32_t ChunkSlotCount(const ChunkEntry& entry, uint32_t slots) {
+  return entry.updated && SurvivesCommit(entry.id.kind) ? slots : 1;
+}
+
+uint64_t ChunkFileBytes(const ChunkEntry& entry, uint32_t slots) {
+  return SlotBytes(entry) * ChunkSlotCount(entry, slots);
+}
+
+uint64_t StoreFileBytes(const ChunkTable& table, uint32_t slots, uint32_t path_count) {
+  uint64_t bytes = path_count * kStoreDataOffset;
+  for (const ChunkEntry& entry : table.entries) bytes += ChunkFileBytes(entry, slots);
+  return bytes;
+}
+
+Result<StoreLayout> LayOutStore(const ChunkTable& table, std::span<const StorePath> paths,
+                                uint32_t slots) {
+  MAREA_CHECK(slots == 1 || slots == 2, "a store has one slot or two");
+  std::vector<StorePath> equal(paths.begin(), paths.end());
+  bool by_weight = false;
+  for (StorePath& path : equal) {
+    MAREA_CHECK(path.weight > 0, "a path's weight is positive");
+    by_weight = by_weight || path.weight != paths[0].weight;
+    path.weight = 1;
+  }
+  Result<StoreLayout> layout = Deal(table, paths, slots);
+  // Weights are measured and differ from run to run; whether a run fits must not.
+  if (layout.ok() || !by_weight) return layout;
+  return Deal(table, equal, slots);
 }
 
 uint64_t LayoutHash(const PathLayout& layout, const ChunkTable& table) {

@@ -3,7 +3,8 @@
 // Each path holds one file: two superblock pages, then slot 0 of every chunk of that path in table
 // order, then slot 1 of those that have one. After a commit all updates move to the other slot, so
 // both regions are read and written in sequence. Chunks are dealt to paths in proportion to their
-// weights. See docs/file-format.md.
+// weights, all along the table: any stretch of it is shared as the whole is. See
+// docs/file-format.md.
 //
 // Plain values; any thread may read them.
 #pragma once
@@ -27,7 +28,7 @@ inline constexpr uint64_t kStoreDataOffset = kSuperblockCopies * kPageBytes;
 struct StorePath {
   std::string path;        // as the user wrote it; used in messages
   uint64_t bytes_max = 0;  // the file never exceeds this
-  double weight = 1.0;     // share of the chunks, e.g. measured bytes per second; > 0
+  double weight = 1.0;     // its share of the bytes: its speed, measured at the start; > 0
 };
 
 // A chunk's place within its path's file. Offsets are multiples of kPageBytes.
@@ -62,7 +63,9 @@ uint64_t ChunkFileBytes(const ChunkEntry& entry, uint32_t slots);
 // Bytes that the whole table takes on `path_count` drives, superblocks included.
 uint64_t StoreFileBytes(const ChunkTable& table, uint32_t slots, uint32_t path_count);
 
-// REQUIRES: slots is 1 or 2, weights > 0. DoesNotFit names the bytes needed and those allowed.
+// A path that is full leaves the rest to the others, whatever its weight; where sizes are so tight
+// that shares by weight find no room, equal shares are tried. REQUIRES: slots is 1 or 2, weights >
+// 0. DoesNotFit names the bytes needed and those allowed.
 Result<StoreLayout> LayOutStore(const ChunkTable& table, std::span<const StorePath> paths,
                                 uint32_t slots);
 

@@ -122,6 +122,7 @@ void TierStore::Begin(uint32_t index) {
     transfer.slot = elsewhere ? 1 - chunk.slot : chunk.slot;
     transfer.checksum = XXH3_64bits(transfer.what.bytes.data(), home.bytes);
   }
+  if (options_.meter != nullptr) options_.meter->OnBegin(transfer.what.direction);
   unqueued_.push_back({.direction = transfer.what.direction,
                        .file = file_,
                        .offset = home.slot_offset[transfer.slot],
@@ -218,7 +219,15 @@ void TierStore::FinishIo(const IoCompletion& completion) {
   } else if (!status_.ok()) {
     transfer.status = status_;
   }
+  MeterEnd(transfer);
   ready_.push_back(index);
+}
+
+void TierStore::MeterEnd(const Transfer& transfer) {
+  if (options_.meter == nullptr || transfer.superblock) return;
+  const bool arrived = transfer.status.ok();
+  options_.meter->OnEnd(transfer.what.direction,
+                        arrived ? RoundUp(layout_.homes[transfer.home].bytes, kPageBytes) : 0);
 }
 
 void TierStore::Fail(const Status& status) {
@@ -227,6 +236,7 @@ void TierStore::Fail(const Status& status) {
   for (const IoRequest& request : unqueued_) {
     const auto index = static_cast<uint32_t>(request.tag);
     transfers_[index].status = status;
+    MeterEnd(transfers_[index]);
     ready_.push_back(index);
   }
   unqueued_.clear();

@@ -30,6 +30,7 @@
 #include "io/status.h"
 #include "swap/chunk_io.h"
 #include "swap/chunk_table.h"
+#include "swap/path_meter.h"
 #include "swap/store_layout.h"
 #include "swap/superblock.h"
 
@@ -38,6 +39,8 @@ namespace marea {
 struct TierStoreOptions {
   // Makes everything that has completed durable (fdatasync of the file in a run).
   std::function<Status()> flush = [] { return Status::Ok(); };
+  // Told of every chunk that goes to the device and comes back; outlives the store. Null: nobody.
+  PathMeter* meter = nullptr;
 };
 
 class TierStore {
@@ -109,6 +112,7 @@ class TierStore {
   void Submit();
   void Reap(ReapWait wait);
   void FinishIo(const IoCompletion& completion);
+  void MeterEnd(const Transfer& transfer);
   Call Finish(uint32_t index);
   void FinishSuperblock(Transfer& transfer);
   void Fail(const Status& status);

@@ -154,6 +154,55 @@ TEST(StoreLayoutTest, AFullPathLeavesTheRestToTheOthers) {
   EXPECT_EQ(layout.paths[1].homes.size(), 8u);
 }
 
+TEST(StoreLayoutTest, AFastButSmallPathNeverExceedsItsSize) {
+  ChunkTable table;
+  for (uint32_t i = 0; i < 100; ++i) {
+    table.entries.push_back({.id = {.group = i, .bytes = kPageBytes}, .updated = true});
+  }
+  const std::vector<StorePath> paths = {{"/fast", kStoreDataOffset + 10 * kPageBytes, 7e9},
+                                        {"/slow", kGiB, 1e9}};
+  const StoreLayout layout = LayOutStore(table, paths, 1).value();
+  CheckLayout(layout, table, paths);
+  EXPECT_EQ(layout.paths[0].homes.size(), 10u);
+  EXPECT_EQ(layout.paths[1].homes.size(), 90u);
+}
+
+TEST(StoreLayoutTest, WhatFitsInEqualSharesFitsWithAnyWeights) {
+  // Weights put both small chunks on /a, which then has no room for the large one.
+  ChunkTable table;
+  for (const uint64_t pages : {2, 2, 3}) {
+    table.entries.push_back({.id = {.group = 0, .bytes = pages * kPageBytes}, .updated = true});
+  }
+  std::vector<StorePath> paths = {{"/a", kStoreDataOffset + 5 * kPageBytes, 1.0},
+                                  {"/b", kStoreDataOffset + 2 * kPageBytes, 1.0}};
+  const StoreLayout equal = LayOutStore(table, paths, 1).value();
+  paths[0].weight = 9;
+  const Result<StoreLayout> weighted = LayOutStore(table, paths, 1);
+  ASSERT_TRUE(weighted.ok()) << weighted.status().message();
+  EXPECT_EQ(weighted.value().path_of_chunk, equal.path_of_chunk);
+}
+
+TEST(StoreLayoutTest, OnePathIsLaidOutAlikeWithAnyWeight) {
+  const ChunkTable table = RandomTable(5);
+  std::vector<StorePath> path = {{"/a", kGiB, 1.0}};
+  const uint64_t hash = LayoutHash(LayOutStore(table, path, 2).value().paths[0], table);
+  path[0].weight = 3.3e9;
+  EXPECT_EQ(LayoutHash(LayOutStore(table, path, 2).value().paths[0], table), hash);
+}
+
+TEST(StoreLayoutTest, EveryStretchOfTheTableIsSharedAsTheWholeIs) {
+  ChunkTable table;
+  for (uint32_t i = 0; i < 400; ++i) {
+    table.entries.push_back({.id = {.group = i, .bytes = 64 * kKiB}, .updated = true});
+  }
+  const std::vector<StorePath> paths = {{"/a", kGiB, 1.2e9}, {"/b", kGiB, 2.8e9}};
+  const StoreLayout layout = LayOutStore(table, paths, 1).value();
+  for (uint32_t first = 0; first < 400; first += 40) {
+    const auto begin = layout.path_of_chunk.begin() + first;
+    EXPECT_NEAR(static_cast<double>(std::count(begin, begin + 40, 0u)), 12, 1) << first;
+  }
+}
+
 TEST(StoreLayoutTest, TooSmallIsDoesNotFitWithNumbers) {
   ChunkTable table;
   table.entries.push_back({.id = {.group = 0, .bytes = kMiB}, .updated = true});
