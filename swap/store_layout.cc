@@ -4,6 +4,8 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "io/check.h"
 
@@ -18,19 +20,22 @@ uint64_t SlotBytes(const ChunkEntry& entry) {
 struct Share {
   uint64_t bytes = kStoreDataOffset;
   uint64_t slot0_bytes = 0;
+  std::array<uint64_t, kShardKindCount> kind_bytes{};
   std::vector<uint32_t> chunks;
 };
 
-// The path that would be least ahead of its weight with `bytes` more, or path count if none has
-// room.
-size_t NextPath(std::span<const StorePath> paths, const std::vector<Share>& shares,
-                uint64_t bytes) {
+// The path that would be least ahead of its weight with `bytes` more of this kind, or path count if
+// none has room. Kinds are moved at different times and not equally often, so each is shared by
+// itself: dealt as one, kinds whose sizes come in a pattern would each keep to one path.
+size_t NextPath(std::span<const StorePath> paths, const std::vector<Share>& shares, uint64_t bytes,
+                size_t kind) {
   size_t best = paths.size();
-  double best_load = 0;
+  std::pair<double, double> best_load;
   for (size_t p = 0; p < paths.size(); ++p) {
     const uint64_t after = shares[p].bytes + bytes;
     if (after > paths[p].bytes_max) continue;
-    const double load = static_cast<double>(after) / paths[p].weight;
+    const std::pair load{static_cast<double>(shares[p].kind_bytes[kind] + bytes) / paths[p].weight,
+                         static_cast<double>(after) / paths[p].weight};
     if (best == paths.size() || load < best_load) {
       best = p;
       best_load = load;
@@ -78,7 +83,8 @@ Result<StoreLayout> Deal(const ChunkTable& table, std::span<const StorePath> pat
   for (uint32_t chunk = 0; chunk < table.entries.size(); ++chunk) {
     const ChunkEntry& entry = table.entries[chunk];
     const uint64_t bytes = ChunkFileBytes(entry, slots);
-    const size_t path = NextPath(paths, shares, bytes);
+    const auto kind = static_cast<size_t>(entry.id.kind);
+    const size_t path = NextPath(paths, shares, bytes, kind);
     if (path == paths.size()) {
       const uint64_t needed =
           StoreFileBytes(table, slots, static_cast<uint32_t>(std::max<size_t>(1, paths.size())));
@@ -94,6 +100,7 @@ Result<StoreLayout> Deal(const ChunkTable& table, std::span<const StorePath> pat
     layout.local_of_chunk[chunk] = static_cast<uint32_t>(share.chunks.size());
     share.chunks.push_back(chunk);
     share.bytes += bytes;
+    share.kind_bytes[kind] += bytes;
     share.slot0_bytes += SlotBytes(entry);
   }
   for (size_t p = 0; p < paths.size(); ++p) {

@@ -3,8 +3,8 @@
 // Each path holds one file: two superblock pages, then slot 0 of every chunk of that path in table
 // order, then slot 1 of those that have one. After a commit all updates move to the other slot, so
 // both regions are read and written in sequence. Chunks are dealt to paths in proportion to their
-// weights, all along the table: any stretch of it is shared as the whole is. See
-// docs/file-format.md.
+// weights, each kind by itself and all along the table: what is fetched together comes from all of
+// them. See docs/file-format.md.
 //
 // Plain values; any thread may read them.
 #pragma once

@@ -190,6 +190,32 @@ TEST(StoreLayoutTest, OnePathIsLaidOutAlikeWithAnyWeight) {
   EXPECT_EQ(LayoutHash(LayOutStore(table, path, 2).value().paths[0], table), hash);
 }
 
+TEST(StoreLayoutTest, EveryKindIsSharedAsTheWholeIs) {
+  // The sizes of bf16 training: dealt as one, weights would all be on /a and low halves on /b.
+  ChunkTable table;
+  for (uint32_t i = 0; i < 100; ++i) {
+    for (const auto& [kind, pages] : {std::pair{ShardKind::kWeight, 2u},
+                                      {ShardKind::kMasterLow, 2u},
+                                      {ShardKind::kMoment1, 4u},
+                                      {ShardKind::kMoment2, 4u}}) {
+      table.entries.push_back(
+          {.id = {.kind = kind, .group = i, .bytes = pages * kPageBytes}, .updated = true});
+    }
+  }
+  for (const double weight : {1.0, 3.0}) {
+    const std::vector<StorePath> paths = {{"/a", kGiB, 1.0}, {"/b", kGiB, weight}};
+    const StoreLayout layout = LayOutStore(table, paths, 2).value();
+    std::array<double, kShardKindCount> on_a{};
+    for (const ChunkHome& home : layout.paths[0].homes) {
+      on_a[static_cast<size_t>(table.entries[home.chunk].id.kind)] += 1;
+    }
+    for (const ShardKind kind :
+         {ShardKind::kWeight, ShardKind::kMasterLow, ShardKind::kMoment1, ShardKind::kMoment2}) {
+      EXPECT_NEAR(on_a[static_cast<size_t>(kind)], 100 / (1 + weight), 1) << ShardKindName(kind);
+    }
+  }
+}
+
 TEST(StoreLayoutTest, EveryStretchOfTheTableIsSharedAsTheWholeIs) {
   ChunkTable table;
   for (uint32_t i = 0; i < 400; ++i) {
