@@ -55,6 +55,12 @@ int RunPlanCommand(const std::vector<std::string>& arguments) {
   if (!prepared.ok()) return FailWithInput(prepared.status());
   const RunSetup& setup = *prepared.value();
   PrintFindings(setup);
+  if (setup.store_paths.size() > 1 && !setup.planned.chunks.entries.empty()) {
+    PrintNote(
+        fmt::format("chunks are shared between the {} NVMe paths by their speed, which is "
+                    "measured when training starts: a plan writes nothing",
+                    setup.store_paths.size()));
+  }
   if (flags.json) {  // holds the ops
     fmt::print("{}", ToJson(setup.planned));
     return 0;

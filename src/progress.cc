@@ -133,6 +133,11 @@ void ProgressPrinter::OnWarning(const std::string& sentence) {
   PrintWarning(sentence);
 }
 
+void ProgressPrinter::OnNotice(const std::string& sentence) {
+  EndLine();
+  PrintNote(sentence);
+}
+
 // The first step warms up: it tells only until there is a second.
 double ProgressPrinter::SecondsLeft(const StepMetrics& metrics) {
   step_seconds_ = metrics.step <= 2

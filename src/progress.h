@@ -46,6 +46,7 @@ class ProgressPrinter : public TrainingObserver {
   void OnPhase(const std::string& phase, uint64_t done_bytes, uint64_t total_bytes) override;
   void OnStep(const StepMetrics& metrics) override;
   void OnWarning(const std::string& sentence) override;
+  void OnNotice(const std::string& sentence) override;
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -24,6 +24,7 @@ class QuietObserver final : public TrainingObserver {
   void OnPhase(const std::string& /*phase*/, uint64_t /*done*/, uint64_t /*total*/) override {}
   void OnStep(const StepMetrics& /*metrics*/) override {}
   void OnWarning(const std::string& sentence) override { PrintWarning(sentence); }
+  void OnNotice(const std::string& /*sentence*/) override {}
 };
 
 Result<RunSummary> Train(const RunSetup& setup, TrainingObserver& observer) {

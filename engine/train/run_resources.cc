@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "engine/model/torch_cuda.h"
+#include "engine/train/path_shares.h"
 #include "io/units.h"
 #include "swap/cpu_device.h"
 #include "swap/cuda_device.h"
@@ -18,6 +19,13 @@ std::span<std::byte> StagingOf(const StepPlan& plan, std::span<std::byte> ram) {
   return {};
 }
 
+BlockDeviceOptions DeviceOptions(const AioConfig& aio) {
+  BlockDeviceOptions options;
+  if (aio.queue_depth) options.queue_depth = static_cast<uint32_t>(*aio.queue_depth);
+  if (aio.block_size) options.request_bytes = *aio.block_size;
+  return options;
+}
+
 }  // namespace
 
 double SteadySeconds() {
@@ -29,6 +37,7 @@ Result<std::unique_ptr<RunResources>> RunResources::Create(
     const std::function<void(uint64_t, uint64_t)>& progress) {
   std::unique_ptr<RunResources> resources(new RunResources(setup, ranks, stop));
   MAREA_RETURN_IF_ERROR(resources->OpenDevice());
+  MAREA_RETURN_IF_ERROR(resources->MeasurePathSpeeds());
   MAREA_RETURN_IF_ERROR(resources->AllocateArenas());
   MAREA_RETURN_IF_ERROR(resources->OpenTier(progress));
   MAREA_RETURN_IF_ERROR(resources->MakeRunners());
@@ -58,6 +67,20 @@ Status RunResources::OpenDevice() {
   return Status::Ok();
 }
 
+// Before the arenas, so that its buffers are gone when they come.
+Status RunResources::MeasurePathSpeeds() {
+  const ChunkTable& chunks = setup_.planned.chunks;
+  if (chunks.entries.empty() || store_paths_.size() < 2) return Status::Ok();
+  // What does not fit is said before anything is written.
+  MAREA_RETURN_IF_ERROR(LayOutStore(chunks, store_paths_, setup_.options.slots).status());
+  MAREA_ASSIGN_OR_RETURN(const std::vector<DriveSpeed> speeds,
+                         MeasurePaths(DeviceOptions(setup_.config.aio), store_paths_));
+  MAREA_ASSIGN_OR_RETURN(const StoreLayout layout,
+                         LayOutStore(chunks, store_paths_, setup_.options.slots));
+  notices_.push_back(SharesText(store_paths_, speeds, layout));
+  return Status::Ok();
+}
+
 Status RunResources::AllocateArenas() {
   const auto& space_bytes = setup_.planned.plan.space_bytes;
   const auto allocate = [&](Space space, std::optional<PinnedArena>& arena) -> Status {
@@ -82,12 +105,15 @@ Status RunResources::OpenTier(const std::function<void(uint64_t, uint64_t)>& pro
     progress(done, all);
     return Status::Ok();
   };
-  const AioConfig& aio = setup_.config.aio;
-  if (aio.queue_depth) options.device.queue_depth = static_cast<uint32_t>(*aio.queue_depth);
-  if (aio.block_size) options.device.request_bytes = *aio.block_size;
+  options.clock = SteadySeconds;
+  options.device = DeviceOptions(setup_.config.aio);
   const std::span<std::byte> buffers[] = {ram_->bytes()};
-  MAREA_ASSIGN_OR_RETURN(
-      tier_, NvmeTier::Create(setup_.planned.chunks, setup_.store_paths, buffers, options));
+  MAREA_ASSIGN_OR_RETURN(tier_,
+                         NvmeTier::Create(setup_.planned.chunks, store_paths_, buffers, options));
+  if (setup_.world.local_rank > 0) return Status::Ok();
+  std::vector<std::string> names;
+  for (const StorePath& path : store_paths_) names.push_back(path.path);
+  path_watch_.emplace(std::move(names));
   return Status::Ok();
 }
 
@@ -121,6 +147,19 @@ Status RunResources::MakeRunners() {
   executor.launch_depth = device_->launch_depth();
   executor_ = std::make_unique<Executor>(plan, *swapper_, executor);
   return Status::Ok();
+}
+
+PathSample RunResources::SamplePaths() const {
+  return {tier_->flows(), executor_->stall_seconds(), SteadySeconds()};
+}
+
+std::vector<std::string> RunResources::WatchPaths() {
+  if (!path_watch_) return {};
+  return path_watch_->OnStep(SamplePaths());
+}
+
+void RunResources::RestartPathWatch() {
+  if (path_watch_) path_watch_->Begin(SamplePaths());
 }
 
 Status RunResources::Shutdown() {

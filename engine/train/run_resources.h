@@ -19,6 +19,7 @@
 #include "swap/device.h"
 #include "swap/executor.h"
 #include "swap/nvme_tier.h"
+#include "swap/path_watch.h"
 #include "swap/shard_access.h"
 #include "swap/swap_stats.h"
 #include "swap/swapper.h"
@@ -43,6 +44,12 @@ class RunResources {
   TraceRecorder& trace() { return *trace_; }
   const IoModeReport* io_mode() const { return tier_ ? tier_->mode() : nullptr; }
   const std::vector<std::string>& warnings() const { return warnings_; }
+  const std::vector<std::string>& notices() const { return notices_; }
+
+  // After each step, from the second on: what there is to tell of paths that became slow.
+  std::vector<std::string> WatchPaths();
+  // What has moved since the last step was none's: before the second step, after an evaluation.
+  void RestartPathWatch();
 
   // Checks that nothing is leased or in flight, and takes everything down; the NVMe files are
   // removed. REQUIRES: the executor is drained. Harmless to repeat.
@@ -50,22 +57,27 @@ class RunResources {
 
  private:
   RunResources(const RunSetup& setup, const RunRanks* ranks, const std::atomic<bool>& stop)
-      : setup_(setup), ranks_(ranks), stop_(stop) {}
+      : setup_(setup), ranks_(ranks), stop_(stop), store_paths_(setup.store_paths) {}
   Status OpenDevice();
+  Status MeasurePathSpeeds();
   Status AllocateArenas();
   Status OpenTier(const std::function<void(uint64_t, uint64_t)>& progress);
   Status MakeRunners();
+  PathSample SamplePaths() const;
 
   const RunSetup& setup_;
   const RunRanks* const ranks_;
   const std::atomic<bool>& stop_;
+  std::vector<StorePath> store_paths_;  // the setup's; weights are measured if there are several
   std::vector<std::string> warnings_;
+  std::vector<std::string> notices_;
   std::unique_ptr<SwapStats> stats_;
   std::unique_ptr<Device> device_;
   std::optional<PinnedArena> ram_;
   std::optional<PinnedArena> scalars_;
   std::array<std::byte*, kSpaceCount> bases_{};
   std::unique_ptr<NvmeTier> tier_;
+  std::optional<PathWatch> path_watch_;  // of the first rank of a machine, with chunks on NVMe
   std::unique_ptr<StepRunner> step_runner_;
   std::unique_ptr<Swapper> swapper_;
   std::unique_ptr<ShardAccess> shards_;

@@ -106,6 +106,7 @@ Status TrainingRun::Impl::Prepare() {
     output->Keep();
   }
   for (const std::string& warning : resources->warnings()) observer.OnWarning(warning);
+  for (const std::string& notice : resources->notices()) observer.OnNotice(notice);
   return Status::Ok();
 }
 
@@ -278,11 +279,15 @@ Status TrainingRun::Impl::FinishStep(uint64_t step, const TurnOutcome& outcome,
   line_seconds = now;
   line_lanes = lanes;
   line_stalls = stalls;
+  if (step > 0) {
+    for (const std::string& slow : resources->WatchPaths()) observer.OnWarning(slow);
+  }
   if (EvaluatesAfter(step)) {
     MAREA_ASSIGN_OR_RETURN(line.eval_loss, Evaluate());
     summary.eval_loss_last = line.eval_loss;
     line_seconds = SteadySeconds();  // evaluation is in no step's time
   }
+  if (step == 0 || line.eval_loss) resources->RestartPathWatch();
   if (!std::isfinite(line.loss) || !std::isfinite(line.grad_norm)) {
     observer.OnWarning(fmt::format("step {}: loss {} with a gradient norm of {}", line.step,
                                    line.loss, line.grad_norm));

@@ -23,6 +23,7 @@ class TrainingObserver {
   virtual void OnPhase(const std::string& phase, uint64_t done_bytes, uint64_t total_bytes) = 0;
   virtual void OnStep(const StepMetrics& metrics) = 0;
   virtual void OnWarning(const std::string& sentence) = 0;
+  virtual void OnNotice(const std::string& sentence) = 0;  // nothing is wrong
 };
 
 class TrainingRun {

@@ -76,6 +76,7 @@ struct TinyResult {
   std::string weights;  // model.safetensors
   RunSummary summary;
   std::vector<StepMetrics> lines;
+  std::vector<std::string> notices;
 };
 
 class TinyObserver final : public TrainingObserver {
@@ -86,8 +87,10 @@ class TinyObserver final : public TrainingObserver {
     if (on_step) on_step(metrics);
   }
   void OnWarning(const std::string& sentence) override { warnings.push_back(sentence); }
+  void OnNotice(const std::string& sentence) override { notices.push_back(sentence); }
   std::vector<StepMetrics> lines;
   std::vector<std::string> warnings;
+  std::vector<std::string> notices;
   std::function<void(const StepMetrics&)> on_step;
 };
 
@@ -172,6 +175,7 @@ inline Result<TinyResult> RunTinyIn(const TinyFolder& folder, const TinyOptions&
     result.norms.push_back(line.grad_norm);
   }
   result.lines = observer.lines;
+  result.notices = observer.notices;
   result.weights = ReadFile(folder / "out/checkpoint/model.safetensors");
   return result;
 }
