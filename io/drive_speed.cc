@@ -24,8 +24,9 @@
 namespace marea {
 namespace {
 
-// More in flight than this tells nothing new of a drive's speed.
+// More in flight on a drive than this tells nothing new of its speed.
 constexpr uint64_t kMemoryBytesMax = 32 * kMiB;
+constexpr uint64_t kAllMemoryBytesMax = 64 * kMiB;  // of all drives, unless a request is larger
 constexpr uint64_t kRequestBytesMax = 4 * kMiB;
 
 enum Phase { kWrite, kRead, kPhaseCount };
@@ -76,14 +77,14 @@ Result<UniqueFd> OpenRegion(const std::string& folder, uint64_t bytes) {
 }
 
 Result<DriveSpeed> MeasureOne(const DriveFolder& folder, const DriveSpeedOptions& options,
-                              Pace& pace) {
+                              uint64_t memory_bytes_max, Pace& pace) {
   const uint64_t region_bytes =
       std::min(options.region_bytes, folder.bytes_max) / kPageBytes * kPageBytes;
   MAREA_CHECK(region_bytes > 0, "a drive's speed is measured over a page at least");
   const uint64_t request_bytes =
       std::min({options.device.request_bytes, kRequestBytesMax, region_bytes});
   const uint64_t slots = std::clamp<uint64_t>(
-      options.device.queue_depth, 1, std::min(region_bytes, kMemoryBytesMax) / request_bytes);
+      options.device.queue_depth, 1, std::min(region_bytes, memory_bytes_max) / request_bytes);
   const std::unique_ptr<void, void (*)(void*)> memory(
       std::aligned_alloc(kPageBytes, slots * request_bytes), std::free);
   if (memory == nullptr) return Status::Failed(folder.path + ": no memory to measure its speed");
@@ -123,10 +124,12 @@ Result<std::vector<DriveSpeed>> MeasureDrives(std::span<const DriveFolder> folde
                                               const DriveSpeedOptions& options) {
   MAREA_RETURN_IF_ERROR(ValidateOptions(options.device));
   Pace pace(folders.size());
+  const uint64_t memory_bytes_max = std::clamp(
+      kAllMemoryBytesMax / std::max<size_t>(1, folders.size()), kRequestBytesMax, kMemoryBytesMax);
   std::vector<Result<DriveSpeed>> measured(folders.size(), Status::Failed("not measured"));
   std::vector<std::thread> threads;
   const auto measure = [&](size_t index) {
-    measured[index] = MeasureOne(folders[index], options, pace);
+    measured[index] = MeasureOne(folders[index], options, memory_bytes_max, pace);
     if (!measured[index].ok()) pace.Leave();
   };
   for (size_t index = 0; index < folders.size(); ++index) {

@@ -270,6 +270,17 @@ class InspectAndReport(CommandCase):
         self.write("plan.json", process.stdout_text[:5000])
         self.check_failure(self.marea("inspect", "plan.json"), 2, ["plan.json"])
 
+    def test_a_plan_over_several_paths_measures_none(self):
+        os.mkdir(self.path("second"))
+        before = self.tree()
+        said = {}
+        for paths in (["nvme"], ["nvme", "second"]):
+            planned = self.marea("plan", *self.run_flags(config="offloaded.json", nvme=paths))
+            self.assertEqual(planned.returncode, 0, planned.stderr_text)
+            said[len(paths)] = "measured when training starts" in planned.stderr_text
+        self.assertEqual(said, {1: False, 2: True})
+        self.assertEqual(self.tree(), before)
+
     def test_report(self):
         before = self.tree()
         facts = json.loads(self.marea("report", "--json", "--nvme", "nvme").stdout_text)
