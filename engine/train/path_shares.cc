@@ -2,10 +2,26 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "io/check.h"
 #include "io/units.h"
 
 namespace marea {
+namespace {
+
+// There is no room for one more chunk of the largest size.
+bool IsFull(const StorePath& path, const PathLayout& held, const StoreLayout& layout) {
+  uint64_t largest = 0;
+  for (const PathLayout& other : layout.paths) {
+    for (const ChunkHome& home : other.homes) {
+      largest = std::max(largest, home.slot_count * RoundUp(home.bytes, kPageBytes));
+    }
+  }
+  return held.file_bytes + largest > path.bytes_max;
+}
+
+}  // namespace
 
 Result<std::vector<DriveSpeed>> MeasurePaths(const BlockDeviceOptions& device,
                                              std::vector<StorePath>& paths) {
@@ -37,8 +53,9 @@ std::string SharesText(std::span<const StorePath> paths, std::span<const DriveSp
     const double held = static_cast<double>(layout.paths[i].file_bytes - kStoreDataOffset);
     const double share = 100 * held / bytes;
     shares += fmt::format("{}{:.0f}", i == 0 ? "" : ":", share);
-    constexpr double kMissing = 5;  // percent of all bytes; less is the size of chunks
-    if (share < 100 * paths[i].weight / weights - kMissing) {
+    constexpr double kMissing = 5;  // percent of all bytes
+    if (share < 100 * paths[i].weight / weights - kMissing &&
+        IsFull(paths[i], layout.paths[i], layout)) {
       small += fmt::format("{}{} ({})", small.empty() ? "" : ", ", paths[i].path,
                            FormatBytes(paths[i].bytes_max));
     }

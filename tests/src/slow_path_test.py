@@ -69,9 +69,9 @@ class SlowPath(drive_case.MountCase):
         paging = [1 / (1 / rates[i] + 1 / rates[i + 1]) for i in (0, 2)]
         # As near as the chunks of a tiny model allow.
         self.assertAlmostEqual(int(words[8]), 100 * paging[0] / sum(paging), delta=10)
-        # At that limit the slow drive is busy for ten seconds each way, two windows.
+        # The limit lets bursts pass, so in busy time the drive is faster; enough for a window.
         share = int(words[9]) / 100
-        wait_for(lambda: self.moved() * share > 10 * SLOW, "the rate at the start", 300)
+        wait_for(lambda: self.moved() * share > 15 * SLOW, "the rate at the start", 300)
         self.throttle.set(SLOWER, self.slow)
         named = self.await_text(
             process, rf"warning: NVMe path slow (reads|writes) {RATE} now, {RATE} at the start: "

@@ -30,6 +30,19 @@ TEST(PathShares, APathThatIsTooSmallForItsShareIsNamed) {
   EXPECT_NE(text.find("10:90, not by speed alone, as /a"), std::string::npos) << text;
 }
 
+TEST(PathShares, AFewLargeChunksAreNoWantOfRoom) {
+  // A third of the chunks is as near to 39% as three chunks come.
+  ChunkTable table;
+  for (uint32_t i = 0; i < 3; ++i) {
+    table.entries.push_back({.id = {.group = i, .bytes = kMiB}, .updated = true});
+  }
+  const StorePath paths[] = {{"/a", kGiB, 0.39}, {"/b", kGiB, 0.61}};
+  const DriveSpeed speeds[] = {{0.78e9, 0.78e9}, {1.22e9, 1.22e9}};
+  const std::string text = SharesText(paths, speeds, LayOutStore(table, paths, 1).value());
+  EXPECT_NE(text.find("shared 33:67"), std::string::npos) << text;
+  EXPECT_EQ(text.find("room"), std::string::npos) << text;
+}
+
 void OnNvme(PlanSpec& spec) {
   for (auto& homes : spec.placement.homes) homes.fill(Tier::kNvme);
   spec.chunk_elements = 4 * kGroupAlignElements;
