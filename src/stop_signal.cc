@@ -54,6 +54,10 @@ void StopSignal::Watch(TrainingRun& run) {
   if (requested()) run.RequestStop();
 }
 
+void StopSignal::Unwatch() {
+  watched_run = nullptr;
+}
+
 bool StopSignal::requested() const {
   return signal_count.load() > 0;
 }

@@ -22,8 +22,10 @@ class StopSignal {
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 
-  // From now on a signal reaches `run`, which outlives this object; one that came before, too.
+  // From now on a signal reaches `run`; one that came before, too. Until Unwatch, which `run`
+  // outlives.
   void Watch(TrainingRun& run);
+  void Unwatch();
 
   // Whether a signal has come.
   bool requested() const;

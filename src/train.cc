@@ -27,26 +27,27 @@ class QuietObserver final : public TrainingObserver {
   void OnNotice(const std::string& /*sentence*/) override {}
 };
 
-Result<RunSummary> Train(const RunSetup& setup, TrainingObserver& observer) {
-  std::unique_ptr<TrainingRun> run;
-  StopSignal stop;  // before Create, which writes files whole: that takes its time
-  MAREA_ASSIGN_OR_RETURN(run, TrainingRun::Create(setup, observer));
+Result<RunSummary> Train(const RunSetup& setup, TrainingObserver& observer, StopSignal& stop) {
+  MAREA_ASSIGN_OR_RETURN(const std::unique_ptr<TrainingRun> run,
+                         TrainingRun::Create(setup, observer));
   if (stop.requested()) return Status::Cancelled("stopped before the first step");
   stop.Watch(*run);
-  return run->Run();
+  Result<RunSummary> summary = run->Run();
+  stop.Unwatch();
+  return summary;
 }
 
-int TrainAsFollower(const RunSetup& setup) {
+int TrainAsFollower(const RunSetup& setup, StopSignal& stop) {
   QuietObserver quiet;
-  const Result<RunSummary> summary = Train(setup, quiet);
+  const Result<RunSummary> summary = Train(setup, quiet, stop);
   return summary.ok() ? 0 : FailWith(summary.status());
 }
 
-Result<RunSummary> TrainAsLeader(const RunSetup& setup) {
+Result<RunSummary> TrainAsLeader(const RunSetup& setup, StopSignal& stop) {
   ProgressPrinter progress({.steps = setup.steps,
                             .budget_bytes = BudgetBytes(setup),
                             .nvme_used_bytes = setup.planned.nvme_peak_bytes});
-  return Train(setup, progress);
+  return Train(setup, progress, stop);
 }
 
 }  // namespace
@@ -62,10 +63,12 @@ int RunTrainCommand(const std::vector<std::string>& arguments) {
   if (!world.ok()) return FailWith(world.status());
   const Result<std::unique_ptr<RunSetup>> setup = PrepareRun(options.value(), world.value());
   if (!setup.ok()) return FailWithInput(setup.status());
-  if (world.value().rank != 0) return TrainAsFollower(*setup.value());
+  // Until the last sentence is out: a launcher that saw another rank fail sends SIGTERM meanwhile.
+  StopSignal stop;
+  if (world.value().rank != 0) return TrainAsFollower(*setup.value(), stop);
   PrintFindings(*setup.value());
   fmt::print(stderr, "{}", PlacementTable(setup.value()->planned, BudgetBytes(*setup.value())));
-  const Result<RunSummary> summary = TrainAsLeader(*setup.value());
+  const Result<RunSummary> summary = TrainAsLeader(*setup.value(), stop);
   if (!summary.ok()) return FailWith(summary.status());
   if (flags.json) {
     fmt::print("{}\n", ToJson(summary.value()));

@@ -86,7 +86,7 @@ class GlooCommunicator : public Communicator {
         gloo_(std::move(gloo)) {
     aborter_ = group_.AddAborter([this](const Status& status) { Abort(status); });
   }
-  ~GlooCommunicator() override { group_.RemoveAborter(aborter_); }
+  ~GlooCommunicator() override { group_.RemoveListener(aborter_); }
 
   Status AllGather(std::span<const std::byte> shard, std::span<std::byte> whole) override {
     if (whole.size() != shard.size() * ranks_) {

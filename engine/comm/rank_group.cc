@@ -125,8 +125,12 @@ Result<std::vector<std::string>> RankGroup::Exchange(const std::string& name,
   return watch_->Exchange(name, value, options_.wait_limit);
 }
 
-void RankGroup::OnFailure(std::function<void(Status)> callback) {
-  if (watch_) watch_->AddListener(RankWatch::Whose::kOthers, std::move(callback));
+uint64_t RankGroup::OnFailure(std::function<void(const Status&)> callback) {
+  return watch_ ? watch_->AddListener(RankWatch::Whose::kOthers, std::move(callback)) : 0;
+}
+
+void RankGroup::RemoveListener(uint64_t listener) {
+  if (watch_) watch_->RemoveListener(listener);
 }
 
 void RankGroup::Fail(const Status& status) {
@@ -148,10 +152,6 @@ Status RankGroup::Leave() {
 
 uint64_t RankGroup::AddAborter(std::function<void(const Status&)> abort) {
   return watch_ ? watch_->AddListener(RankWatch::Whose::kAny, std::move(abort)) : 0;
-}
-
-void RankGroup::RemoveAborter(uint64_t aborter) {
-  if (watch_) watch_->RemoveListener(aborter);
 }
 
 bool RankGroup::TakeName(const std::string& name) {

@@ -72,7 +72,9 @@ class RankGroup {
   // `callback` is called once when another rank has failed, died or stalled, with a sentence that
   // names the rank and the cause. It runs on the watching thread (at once, on the caller's, if that
   // is known already) and must not block nor destroy the group.
-  void OnFailure(std::function<void(Status)> callback);
+  uint64_t OnFailure(std::function<void(const Status&)> callback);
+  // With what OnFailure or AddAborter returned: it is not running and will not run.
+  void RemoveListener(uint64_t listener);
   // This rank stops because of `status`: the others are told why at once, and this rank's
   // communicators stop. Leave is not needed after it. Does nothing if a failure is known already.
   void Fail(const Status& status);
@@ -85,9 +87,8 @@ class RankGroup {
   Status Leave();
 
   // For communicators. `abort` is called once, from the watching thread or that of Fail, when the
-  // group has failed; after RemoveAborter it is not running and will not run.
+  // group has failed.
   uint64_t AddAborter(std::function<void(const Status&)> abort);
-  void RemoveAborter(uint64_t aborter);
   // False if a communicator of this name was made before.
   bool TakeName(const std::string& name);
   // The address of this rank that the others can reach, and a prefix for keys in the store that no

@@ -162,12 +162,20 @@ void RunResources::RestartPathWatch() {
   if (path_watch_) path_watch_->Begin(SamplePaths());
 }
 
+void RunResources::Cancel(const Status& status) {
+  MutexLock lock(executor_mutex_);
+  if (executor_) executor_->Cancel(status);
+}
+
 Status RunResources::Shutdown() {
   Status status = Status::Ok();
   const auto note = [&](const Status& other) {
     if (status.ok() && !other.ok()) status = other;
   };
-  executor_.reset();
+  {
+    MutexLock lock(executor_mutex_);
+    executor_.reset();
+  }
   shards_.reset();
   if (swapper_) note(swapper_->Shutdown());
   if (step_runner_) step_runner_->Shutdown();

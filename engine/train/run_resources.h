@@ -1,6 +1,6 @@
 // Everything that a run allocates, made from its plan and taken down in order.
 //
-// Owner: TrainingRun. Thread rule: made and destroyed by one thread.
+// Owner: TrainingRun. Thread rule: made and destroyed by one thread; Cancel from any.
 #pragma once
 
 #include <array>
@@ -14,6 +14,7 @@
 #include "engine/train/run_ranks.h"
 #include "engine/train/run_setup.h"
 #include "engine/train/step_runner.h"
+#include "io/mutex.h"
 #include "io/pinned_arena.h"
 #include "io/status.h"
 #include "swap/device.h"
@@ -51,6 +52,9 @@ class RunResources {
   // What has moved since the last step was none's: before the second step, after an evaluation.
   void RestartPathWatch();
 
+  // Fails what the executor runs, as Executor::Cancel; nothing once it is taken down.
+  void Cancel(const Status& status);
+
   // Checks that nothing is leased or in flight, and takes everything down; the NVMe files are
   // removed. REQUIRES: the executor is drained. Harmless to repeat.
   Status Shutdown();
@@ -82,6 +86,7 @@ class RunResources {
   std::unique_ptr<Swapper> swapper_;
   std::unique_ptr<ShardAccess> shards_;
   std::unique_ptr<TraceRecorder> trace_;
+  Mutex executor_mutex_;  // guards executor_ between Cancel and Shutdown alone
   std::unique_ptr<Executor> executor_;
 };
 

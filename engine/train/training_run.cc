@@ -92,19 +92,14 @@ Result<std::unique_ptr<TrainingRun>> TrainingRun::Create(const RunSetup& setup,
 }
 
 Status TrainingRun::Impl::Prepare() {
-  std::optional<OutputFolder> output;
-  if (leads()) {
-    MAREA_ASSIGN_OR_RETURN(OutputFolder made, OutputFolder::Make(setup.options.output_path));
-    output.emplace(std::move(made));
-  }
+  // On every rank, each of which leaves its trace there: nodes need not share a file system.
+  MAREA_ASSIGN_OR_RETURN(OutputFolder output, OutputFolder::Make(setup.options.output_path));
   MAREA_ASSIGN_OR_RETURN(
       resources, RunResources::Create(setup, ranks.get(), stop, [&](uint64_t done, uint64_t all) {
         observer.OnPhase("preparing files", done, all);
       }));
-  if (output) {
-    MAREA_RETURN_IF_ERROR(WriteText(OutputFile("plan.json"), ToJson(setup.planned)));
-    output->Keep();
-  }
+  if (leads()) MAREA_RETURN_IF_ERROR(WriteText(OutputFile("plan.json"), ToJson(setup.planned)));
+  output.Keep();
   for (const std::string& warning : resources->warnings()) observer.OnWarning(warning);
   for (const std::string& notice : resources->notices()) observer.OnNotice(notice);
   return Status::Ok();
@@ -121,8 +116,10 @@ Result<RunSummary> TrainingRun::Run() {
   RunRanks* const ranks = impl_->ranks.get();
   if (!ranks) return impl_->Run();
   // A rank that fails ends the others' waits: their collectives return, and their lanes stop.
-  ranks->group->OnFailure([this](Status status) { impl_->resources->executor().Cancel(status); });
+  const uint64_t listener =
+      ranks->group->OnFailure([this](const Status& status) { impl_->resources->Cancel(status); });
   Result<RunSummary> summary = impl_->Run();
+  ranks->group->RemoveListener(listener);
   if (summary.ok()) {
     MAREA_RETURN_IF_ERROR(ranks->group->Leave());
     return summary;

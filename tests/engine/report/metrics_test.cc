@@ -172,6 +172,7 @@ TEST(RunSummary, HoldsEveryKeyWithItsFigure) {
                                           "precision",
                                           "parameters",
                                           "world_size",
+                                          "zero_stage",
                                           "tokens_per_step",
                                           "steps",
                                           "interrupted",

@@ -174,6 +174,17 @@ class MidRun(FaultCase):
         self.assertEqual(again.returncode, 0, stderr)
         self.assertEqual(os.listdir(self.folder / "nvme"), [])
 
+    def test_a_file_that_cannot_be_written_at_the_end(self):
+        """The others have trained to the end, and some wait for all to be there."""
+        for failed, name in ((0, "summary.json"), (1, "trace.rank1.json")):
+            with self.subTest(failed=failed):
+                self.start_over()
+                (self.folder / "out" / name / "in the way").mkdir(parents=True)
+                ranks = [self.start_rank(rank, 3, steps=2) for rank in range(3)]
+                for number, rank in enumerate(ranks):
+                    named = rf"rank {failed}\b.*{name}" if number != failed else name
+                    self.check_end(rank, DEATH, (1,), named)
+
     def test_a_rank_that_stands_still(self):
         for stopped in (0, 1):
             with self.subTest(stopped=stopped):
