@@ -1,7 +1,9 @@
 #include "engine/train/run_ranks.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
@@ -15,21 +17,53 @@ namespace {
 
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
+// Samples that stand for the data, spread over all of it: another file of the same size shows.
+constexpr uint64_t kDigestSamples = 64;
+// Elements that stand for a tensor of the initial weights.
+constexpr uint64_t kDigestElements = 1024;
+
+std::string DigestOf(const Dataset& data, uint32_t sequence_length) {
+  std::vector<int32_t> tokens(sequence_length), labels(sequence_length);
+  std::vector<float> weights(sequence_length);
+  XXH64_hash_t digest = 0;
+  const uint64_t count = std::min(kDigestSamples, data.samples());
+  for (uint64_t i = 0; i < count; ++i) {
+    data.ReadSample(data.samples() / count * i, tokens.data(), labels.data(), weights.data());
+    digest = XXH3_64bits_withSeed(tokens.data(), tokens.size() * sizeof(tokens[0]), digest);
+  }
+  return fmt::format("{} samples, digest {:016x}", data.samples(), digest);
+}
+
+Result<std::string> DigestOf(const ModelWeights* weights, const ModelShape& model) {
+  if (!weights) return std::string("random");
+  std::vector<float> values(kDigestElements);
+  XXH64_hash_t digest = 0;
+  for (const GroupShape& group : model.groups) {
+    for (const TensorShape& tensor : group.tensors) {
+      const uint64_t count = std::min(kDigestElements, tensor.elements);
+      MAREA_RETURN_IF_ERROR(weights->Read(tensor, 0, count, values.data()));
+      digest = XXH3_64bits_withSeed(values.data(), count * sizeof(values[0]), digest);
+    }
+  }
+  return fmt::format("the folder's, digest {:016x}", digest);
+}
+
 // What must be the same on every rank, named as it reads in "with another <name>".
-Facts FactsOf(const RunSetup& setup) {
+Result<Facts> FactsOf(const RunSetup& setup) {
   const TrainingConfig& config = setup.config;
+  MAREA_ASSIGN_OR_RETURN(const std::string weights, DigestOf(setup.weights.get(), *setup.model));
   const OptimizerConfig& optimizer = config.optimizer;
   Facts facts = {
       {"version of marea", Version()},
       {"version of torch", TorchVersion()},
       {"model", setup.folder.config_text},
-      {"choice of initial weights", setup.weights ? "the folder's" : "random"},
+      {"choice of initial weights", weights},
       {"seed", fmt::format("{}", setup.options.seed)},
       {"sequence length", fmt::format("{}", setup.batch.sequence_length)},
       {"micro-batch", fmt::format("{}", config.batch.micro_batch)},
       {"number of accumulation steps", fmt::format("{}", config.batch.accumulation_steps)},
       {"number of steps", fmt::format("{}", setup.steps)},
-      {"amount of data", fmt::format("{} samples", setup.data->samples())},
+      {"content of the data", DigestOf(*setup.data, setup.batch.sequence_length)},
       {"precision",
        fmt::format("{}/{}", WeightBytes(config.precision), WeightBytes(config.gradient_type))},
       {"ZeRO stage", fmt::format("{}", config.zero.stage)},
@@ -66,8 +100,9 @@ Result<std::unique_ptr<RunRanks>> JoinRanks(const RunSetup& setup) {
   if (const auto seconds = setup.options.stall_limit_seconds) {
     options.stall_limit = std::chrono::seconds(*seconds);
   }
+  MAREA_ASSIGN_OR_RETURN(const Facts facts, FactsOf(setup));
   MAREA_ASSIGN_OR_RETURN(ranks->group, RankGroup::Join(setup.world, options));
-  const Status agreed = ranks->group->Agree(FactsOf(setup));
+  const Status agreed = ranks->group->Agree(facts);
   if (agreed.code() == ErrorCode::kInvalidArgument) {
     // All ranks know, and leave together: none takes another's end for a death.
     (void)ranks->group->Leave();

@@ -267,6 +267,18 @@ class WrongStart(FaultCase):
         (self.folder / "other.txt").write_text("another text " * 2000)
         self.check_pair({}, {"data": "other.txt"}, r"data.*rank [01]\b|rank [01]\b.*data")
 
+    def test_other_data_of_the_same_size(self):
+        text = (self.folder / "text.txt").read_text()
+        (self.folder / "other.txt").write_text(text[::-1])
+        self.check_pair({}, {"data": "other.txt"}, r"rank [01]\b.*data")
+
+    def test_other_weights_of_the_same_model(self):
+        for seed in (1, 2):
+            process = self.start(self.words(steps=1, seed=seed, output=f"made{seed}"))
+            self.assertEqual(process.wait(timeout=60), 0)
+        self.check_pair({"model": "made1/checkpoint"}, {"model": "made2/checkpoint"},
+                        r"rank [01]\b.*weights")
+
     def test_a_config_that_one_rank_cannot_read(self):
         ranks = [self.start_rank(0), self.start_rank(1, config="nowhere.json")]
         self.check_end(ranks[1], MEETING, (2,), "nowhere.json")
