@@ -27,6 +27,8 @@ cmake --build --preset "$preset" --target "${targets[@]}" ${JOBS:+--parallel "$J
 
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_stack_use_after_return=1:strict_string_checks=1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+# Ten times slower here; the release build runs them all.
+export MAREA_SIMULATION_PLANS=${MAREA_SIMULATION_PLANS:-500}
 export TSAN_OPTIONS=${TSAN_OPTIONS:-second_deadlock_stack=1}
 # ThreadSanitizer's shadow has fixed addresses, which kernels with more than 28 random bits in mmap
 # (vm.mmap_rnd_bits) overlap: run without randomisation where the sandbox permits it.
