@@ -15,7 +15,7 @@ namespace {
 // to 32 MiB as it sees them, and the heaps of several threads then keep holes of that size: 0 to 80
 // MiB more than what is in use, different at every run.
 void BoundHeapHoles() {
-  constexpr int kMappedBytesMin = 4 << 20;
+  constexpr int kMappedBytesMin = 16 << 20;
   constexpr int kKeptBytesMax = 32 << 20;  // free at a heap's end
   mallopt(M_MMAP_THRESHOLD, kMappedBytesMin);
   mallopt(M_TRIM_THRESHOLD, kKeptBytesMax);
