@@ -134,6 +134,20 @@ class CommandCase(unittest.TestCase):
         self.assertEqual(self.tree(), before)
 
 
+def state_of(pid):
+    """The letter of /proc; X where there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return "X"
+
+
+def is_gone(pid):
+    """Ended; a zombie of a parent that is gone, too, counts."""
+    return state_of(pid) in "ZX"
+
+
 def wait_for(condition, what, seconds=60):
     deadline = time.monotonic() + seconds
     while not condition():

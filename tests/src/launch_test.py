@@ -9,7 +9,7 @@ import time
 import unittest
 
 import command_case
-from command_case import CommandCase, wait_for
+from command_case import CommandCase, is_gone, state_of, wait_for
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR",
              "MASTER_PORT")
@@ -30,20 +30,6 @@ def environment_of(pid):
     except OSError:
         return {}
     return dict(entry.split("=", 1) for entry in entries if "=" in entry)
-
-
-def state_of(pid):
-    """The letter of /proc; X where there is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return "X"
-
-
-def is_gone(pid):
-    """Ended; a zombie of a parent that is gone, too, counts."""
-    return state_of(pid) in "ZX"
 
 
 class LaunchCase(CommandCase):

@@ -18,8 +18,10 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "src"))
+from command_case import RAW_FAILURES, is_gone, wait_for
 
 MAREA, WORK = "", pathlib.Path()
 # Limits in seconds. A death is known at once; one that stands still after --stall-limit of silence;
@@ -27,9 +29,6 @@ MAREA, WORK = "", pathlib.Path()
 # busy machine.
 STALL_LIMIT, RANK_TIMEOUT = 10, 20
 DEATH, SILENCE, MEETING = 20, STALL_LIMIT + 30, RANK_TIMEOUT + 20
-# Nothing of a library's or the language's own way of failing may reach the user.
-RAW_FAILURES = ("terminate", "what()", "Aborted", "Segmentation", "c10::", "std::", "Traceback",
-                "check failed")
 
 GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 32, "n_layer": 2,
         "n_head": 4, "n_positions": 64, "vocab_size": 257, "resid_pdrop": 0.0, "embd_pdrop": 0.0,
@@ -37,22 +36,6 @@ GPT2 = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 32
 DEEPSPEED = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True},
              "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}},
              "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}}
-
-
-def is_gone(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] in "ZX"
-    except OSError:
-        return True
-
-
-def wait_for(condition, what, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited in vain for {what}")
-        time.sleep(0.02)
 
 
 class FaultCase(unittest.TestCase):
