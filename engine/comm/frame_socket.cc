@@ -78,13 +78,13 @@ bool FrameSocket::Flush() {
   return open();
 }
 
-bool FrameSocket::Read(std::vector<Frame>& frames) {
+bool FrameSocket::Receive() {
   char buffer[16384];
   while (open()) {
     const ssize_t count = ::recv(fd_.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
     if (count > 0) {
       in_.append(buffer, static_cast<size_t>(count));
-      if (!Parse(frames)) return false;
+      if (!Parse()) return false;
     } else if (count < 0 && errno == EINTR) {
       continue;
     } else {
@@ -94,7 +94,14 @@ bool FrameSocket::Read(std::vector<Frame>& frames) {
   return false;
 }
 
-bool FrameSocket::Parse(std::vector<Frame>& frames) {
+std::optional<Frame> FrameSocket::Take() {
+  if (received_.empty()) return std::nullopt;
+  Frame frame = std::move(received_.front());
+  received_.pop_front();
+  return frame;
+}
+
+bool FrameSocket::Parse() {
   std::string_view rest = in_;
   while (true) {
     std::string_view ahead = rest;
@@ -104,7 +111,7 @@ bool FrameSocket::Parse(std::vector<Frame>& frames) {
     if (ahead.size() < *length) break;
     std::optional<Frame> frame = ParseBody(ahead.substr(0, *length));
     if (!frame) return false;
-    frames.push_back(std::move(*frame));
+    received_.push_back(std::move(*frame));
     rest = ahead.substr(*length);
   }
   in_.erase(0, in_.size() - rest.size());
@@ -116,6 +123,7 @@ void FrameSocket::Close() {
   out_.clear();
   sent_ = 0;
   in_.clear();
+  received_.clear();
 }
 
 }  // namespace marea

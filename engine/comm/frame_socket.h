@@ -1,14 +1,16 @@
 // Messages of a few texts over a TCP connection that never blocks its owner.
 //
 // On the wire: u32 bytes that follow, u8 kind, then each text as u32 length and its bytes (all in
-// this machine's byte order: ranks run one binary). What is queued leaves with Flush; what arrived
-// comes with Read. A message above kFrameBytesMax, or one that does not parse, counts as closed:
-// whoever sent it is no rank of ours.
+// this machine's byte order: ranks run one binary). What is queued leaves with Flush; what arrives
+// with Receive stays until it is taken. A message above kFrameBytesMax, or one that does not parse,
+// counts as closed: whoever sent it is no rank of ours.
 //
 // Thread rule: one thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,18 +38,21 @@ class FrameSocket {
   void Queue(const Frame& frame);
   // Sends what the connection takes now. False once it is closed or broken.
   bool Flush();
-  // Appends the messages that have arrived in full. False once it is closed or broken; messages
-  // that came before that are still appended.
-  bool Read(std::vector<Frame>& frames);
+  // Reads what has arrived. False once it is closed or broken; messages that came before that can
+  // still be taken.
+  bool Receive();
+  // The oldest message that has been received in full and not taken yet.
+  std::optional<Frame> Take();
   void Close();
 
  private:
-  bool Parse(std::vector<Frame>& frames);
+  bool Parse();
 
   UniqueFd fd_;
   std::string out_;
   size_t sent_ = 0;
   std::string in_;
+  std::deque<Frame> received_;
 };
 
 }  // namespace marea

@@ -107,10 +107,11 @@ void RankWatch::Turn(Clock::time_point& next_beat, Clock::time_point& last_turn)
 
 void RankWatch::ReadPeer(Peer& peer) {
   if (!peer.socket.open()) return;
-  std::vector<Frame> frames;
-  const bool open = peer.socket.Read(frames);
-  if (!frames.empty()) peer.heard = Clock::now();
-  for (Frame& frame : frames) Handle(peer, frame);
+  const bool open = peer.socket.Receive();
+  while (std::optional<Frame> frame = peer.socket.Take()) {
+    peer.heard = Clock::now();
+    Handle(peer, *frame);
+  }
   if (open) return;
   peer.socket.Close();
   if (peer.left || all_left_) return;
@@ -220,7 +221,7 @@ void RankWatch::QueueToAll(const Frame& frame) {
 }
 
 void RankWatch::FlushAll() {
-  // A connection that broke is found by the next Read, after what it still holds.
+  // A connection that broke is found by the next Receive, after what it still holds.
   for (Peer& peer : peers_) {
     if (peer.socket.open()) peer.socket.Flush();
   }

@@ -84,10 +84,9 @@ std::string RanksText(const std::vector<uint32_t>& ranks) {
 }
 
 std::optional<Frame> WaitForFrame(FrameSocket& socket, Deadline deadline) {
-  std::vector<Frame> frames;
   while (steady_clock::now() < deadline) {
-    const bool open = socket.Read(frames);
-    if (!frames.empty()) return std::move(frames.front());
+    const bool open = socket.Receive();
+    if (std::optional<Frame> frame = socket.Take()) return frame;
     if (!open) return std::nullopt;
     pollfd wait{socket.fd(), POLLIN, 0};
     ::poll(&wait, 1, static_cast<int>(kLookEvery.count()));
@@ -282,10 +281,10 @@ class Attendee {
         if (fd.valid()) strangers.emplace_back(std::move(fd));
       }
       for (FrameSocket& socket : strangers) {
-        std::vector<Frame> frames;
-        const bool open = socket.Read(frames);
-        if (frames.empty() && open) continue;
-        const std::optional<uint32_t> rank = HelloOf(frames, password);
+        const bool open = socket.Receive();
+        const std::optional<Frame> hello = socket.Take();
+        if (!hello && open) continue;
+        const std::optional<uint32_t> rank = hello ? HelloOf(*hello, password) : std::nullopt;
         if (rank && !meeting_.sockets[*rank - 1].open()) {
           meeting_.sockets[*rank - 1] = std::move(socket);
           --missing;
@@ -297,10 +296,10 @@ class Attendee {
     return Status::Ok();
   }
 
-  std::optional<uint32_t> HelloOf(const std::vector<Frame>& frames, const std::string& password) {
-    if (frames.empty() || frames[0].kind != kHello || frames[0].texts.size() != 2) return {};
-    const auto rank = static_cast<uint32_t>(std::atoi(frames[0].texts[0].c_str()));
-    if (frames[0].texts[1] != password || rank == 0 || rank >= world_.size) return {};
+  std::optional<uint32_t> HelloOf(const Frame& frame, const std::string& password) {
+    if (frame.kind != kHello || frame.texts.size() != 2) return {};
+    const auto rank = static_cast<uint32_t>(std::atoi(frame.texts[0].c_str()));
+    if (frame.texts[1] != password || rank == 0 || rank >= world_.size) return {};
     return rank;
   }
 

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -155,6 +156,26 @@ TEST(RankWatch, GarbageOnTheLineEndsIt) {
     ASSERT_TRUE(failure.has_value());
     EXPECT_TRUE(failure->message().starts_with("rank 1 (t) ended without a word"));
   }
+}
+
+// As when a rank fails right after its welcome: the welcome's reader takes one message, the watch
+// has to find the other.
+TEST(RankWatch, WhatCameWithTheWelcomeIsNotLost) {
+  Pair pair = Connected();
+  {
+    FrameSocket hub(std::move(pair.first));
+    hub.Queue(Frame{99, {"welcome"}});
+    hub.Queue(Frame{4, {"0", "rank 0 (t) failed: no room"}});  // a failure
+    ASSERT_TRUE(hub.Flush());
+  }
+  std::vector<FrameSocket> peers;
+  peers.emplace_back(std::move(pair.second));
+  EXPECT_FALSE(peers[0].Receive());
+  const std::optional<Frame> welcome = peers[0].Take();
+  ASSERT_TRUE(welcome.has_value());
+  EXPECT_EQ("welcome", welcome->texts.at(0));
+  RankWatch watch(OptionsOf(1, 2), std::move(peers));
+  EXPECT_EQ("rank 0 (t) failed: no room", watch.Exchange("the first step", "", kLong).status().message());
 }
 
 TEST(RankWatch, WhoDoesNotComeIsNamed) {
