@@ -10,27 +10,13 @@
 #include <fstream>
 #include <sstream>
 
+#include "io/sysfs.h"
 #include "io/units.h"
 
 namespace marea {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string ReadLine(const fs::path& file) {
-  std::ifstream in(file);
-  std::string line;
-  std::getline(in, line);
-  while (!line.empty() && line.back() == ' ') line.pop_back();
-  return line;
-}
-
-uint64_t ReadNumber(const fs::path& file) {
-  std::ifstream in(file);
-  uint64_t value = 0;
-  in >> value;
-  return in ? value : 0;
-}
 
 std::vector<std::string> NamesIn(const fs::path& folder) {
   std::vector<std::string> names;
@@ -52,8 +38,9 @@ std::string ActiveScheduler(const std::string& line) {
 
 std::optional<PcieLink> ReadLink(const fs::path& function, const char* which) {
   PcieLink link;
-  link.speed = ReadLine(function / fmt::format("{}_link_speed", which));
-  link.width = static_cast<uint32_t>(ReadNumber(function / fmt::format("{}_link_width", which)));
+  link.speed = ReadSysfsLine(function / fmt::format("{}_link_speed", which));
+  link.width =
+      static_cast<uint32_t>(ReadSysfsNumber(function / fmt::format("{}_link_width", which)));
   link.bytes_per_second = PcieBytesPerSecond(link.speed, link.width);
   if (link.bytes_per_second == 0) return std::nullopt;
   return link;
@@ -82,7 +69,7 @@ std::optional<double> ReadCelsius(const fs::path& sys, const std::string& device
     }
   }
   for (const fs::path& folder : folders) {
-    const uint64_t millidegrees = ReadNumber(folder / "temp1_input");
+    const uint64_t millidegrees = ReadSysfsNumber(folder / "temp1_input");
     if (millidegrees > 0) return static_cast<double>(millidegrees) / 1000;
   }
   return std::nullopt;
@@ -137,10 +124,10 @@ void ReadBlockDevice(const fs::path& sys, DriveDetails* details) {
   const std::string& device = details->drive.device;
   const fs::path block = sys / "block" / device;
   details->members = NamesIn(block / "slaves");
-  details->dm_uuid = ReadLine(block / "dm" / "uuid");
-  details->loop_file = ReadLine(block / "loop" / "backing_file");
-  details->scheduler = ActiveScheduler(ReadLine(block / "queue" / "scheduler"));
-  details->request_bytes_max = ReadNumber(block / "queue" / "max_sectors_kb") * kKiB;
+  details->dm_uuid = ReadSysfsLine(block / "dm" / "uuid");
+  details->loop_file = ReadSysfsLine(block / "loop" / "backing_file");
+  details->scheduler = ActiveScheduler(ReadSysfsLine(block / "queue" / "scheduler"));
+  details->request_bytes_max = ReadSysfsNumber(block / "queue" / "max_sectors_kb") * kKiB;
   details->virtual_drive = device.rfind("vd", 0) == 0 || device.rfind("xvd", 0) == 0;
   details->celsius = ReadCelsius(sys, device);
   const fs::path function = PcieFunction(sys, device);

@@ -7,25 +7,11 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
+
+#include "io/sysfs.h"
 
 namespace marea {
 namespace {
-
-std::string ReadLine(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  std::string line;
-  std::getline(in, line);
-  while (!line.empty() && line.back() == ' ') line.pop_back();
-  return line;
-}
-
-uint64_t ReadNumber(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  uint64_t value = 0;
-  in >> value;
-  return in ? value : 0;
-}
 
 bool StartsWith(const std::string& text, const std::string& prefix) {
   return text.compare(0, prefix.size(), prefix) == 0;
@@ -43,10 +29,10 @@ Result<DriveInfo> FindDrive(const std::string& path) {
   if (error) return info;  // overlayfs, network, tmpfs: no block device of its own
   if (std::filesystem::exists(folder / "partition", error)) folder = folder.parent_path();
   info.device = folder.filename();
-  info.model = ReadLine(folder / "device" / "model");
-  info.rotational = ReadNumber(folder / "queue" / "rotational") != 0;
+  info.model = ReadSysfsLine(folder / "device" / "model");
+  info.rotational = ReadSysfsNumber(folder / "queue" / "rotational") != 0;
   info.logical_block_bytes =
-      static_cast<uint32_t>(ReadNumber(folder / "queue" / "logical_block_size"));
+      static_cast<uint32_t>(ReadSysfsNumber(folder / "queue" / "logical_block_size"));
   info.in_memory = StartsWith(info.device, "zram") || StartsWith(info.device, "ram") ||
                    StartsWith(info.device, "pmem");
   return info;

@@ -23,7 +23,7 @@ PY
 fi
 
 # The demo's own flags, each of which gives way to one that the user wrote.
-defaults=(--steps 12 --sequence-length 256 --vram 288MiB --ram 960MiB)
+defaults=(--steps 12 --sequence-length 128 --vram 288MiB --ram 960MiB)
 flags=()
 for ((i = 0; i < ${#defaults[@]}; i += 2)); do
   name=${defaults[i]}

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kTurnsMax = 8;
 
-struct Touch {
+struct CellUse {
   Lane lane;
   int64_t position;  // absolute, over unrolled turns
 };
@@ -18,8 +18,8 @@ struct Touch {
 // Who last wrote a cell, and who has read it since.
 struct CellHistory {
   bool written = false;
-  Touch writer{};
-  std::vector<Touch> readers;
+  CellUse writer{};
+  std::vector<CellUse> readers;
 };
 
 class Deriver {
@@ -52,7 +52,7 @@ class Deriver {
   LaneClock Required(uint32_t op_index) const {
     LaneClock required;
     required.fill(-1);
-    const auto need = [&](const Touch& touch) {
+    const auto need = [&](const CellUse& touch) {
       int64_t& position = required[static_cast<int>(touch.lane)];
       position = std::max(position, touch.position);
     };
@@ -61,7 +61,7 @@ class Deriver {
       for (uint32_t cell = ranges[a].begin; cell < ranges[a].end; ++cell) {
         if (history_[cell].written) need(history_[cell].writer);
         if (!Writes(plan_.ops[op_index].accesses[a].mode)) continue;
-        for (const Touch& reader : history_[cell].readers) need(reader);
+        for (const CellUse& reader : history_[cell].readers) need(reader);
       }
     }
     return required;
@@ -89,7 +89,7 @@ class Deriver {
   }
 
   // Reads first: an op that reads and writes a byte is its writer.
-  void Record(uint32_t op_index, const Touch& touch) {
+  void Record(uint32_t op_index, const CellUse& touch) {
     const std::vector<PlanCells::Range>& ranges = cells_.OfOp(op_index);
     const std::vector<Access>& accesses = plan_.ops[op_index].accesses;
     for (const bool writes : {false, true}) {

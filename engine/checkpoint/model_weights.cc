@@ -14,7 +14,7 @@
 namespace marea {
 namespace {
 
-constexpr const char* kHead = "lm_head.weight";
+constexpr const char* kTiedName = "lm_head.weight";
 
 // Whether two tensors of the same dims hold the same values, bit for bit.
 Result<bool> SameValues(const SafetensorsFile& file, const TensorEntry& a, const TensorEntry& b) {
@@ -71,7 +71,7 @@ Status ModelWeights::Match(const ModelShape& shape) {
     const std::string name = rule.ToModel(entry.name);
     if (model_names.contains(name)) {
       entries_.emplace(name, &entry);  // one file, one rule: names stay different
-    } else if (shape.config.tied_embeddings && name == kHead) {
+    } else if (shape.config.tied_embeddings && name == kTiedName) {
       tied_head_ = &entry;
     } else if (!IsIgnoredBuffer(name)) {
       unexpected_.push_back(entry.name);
@@ -87,7 +87,7 @@ Status ModelWeights::CheckTiedHead(const ModelShape& shape) {
   if (found == entries_.end()) {
     entries_.emplace(embedding.name, tied_head_);
     notices_.push_back(fmt::format("{}: {} is taken from {}, to which it is tied", file_->path(),
-                                   embedding.name, kHead));
+                                   embedding.name, kTiedName));
     return Status::Ok();
   }
   const TensorEntry& table = *found->second;

@@ -5,7 +5,7 @@
 namespace marea {
 namespace {
 
-constexpr std::string_view kHead = "lm_head.weight";
+constexpr std::string_view kOutputMatrix = "lm_head.weight";
 
 // The prefix, up to and with its last dot, that all names share; "" if none.
 std::string SharedPrefix(const std::vector<std::string>& names) {
@@ -23,7 +23,7 @@ std::string SharedPrefix(const std::vector<std::string>& names) {
 std::string BasePrefix(const std::unordered_set<std::string>& model_names) {
   std::vector<std::string> names;
   std::copy_if(model_names.begin(), model_names.end(), std::back_inserter(names),
-               [](const std::string& name) { return name != kHead; });
+               [](const std::string& name) { return name != kOutputMatrix; });
   const std::string shared = SharedPrefix(names);
   return shared.substr(0, shared.find('.') + 1);  // npos + 1 is 0
 }
@@ -39,7 +39,7 @@ size_t Matches(const NameRule& rule, const std::vector<std::string>& file_names,
 
 std::string NameRule::ToModel(std::string_view name) const {
   const std::string_view rest = name.substr(strip.size());
-  return rest == kHead ? std::string(rest) : add + std::string(rest);
+  return rest == kOutputMatrix ? std::string(rest) : add + std::string(rest);
 }
 
 NameRule FindNameRule(const std::vector<std::string>& file_names,

@@ -26,13 +26,13 @@ namespace {
 constexpr long kUringSetup = 425;
 constexpr long kUringEnter = 426;
 constexpr long kUringRegister = 427;
-constexpr uint64_t kBytes = 16 * kMiB;
+constexpr uint64_t kDataBytes = 16 * kMiB;
 
 class DeviceModesTest : public testing::Test {
  protected:
   DeviceModesTest()
-      : file_(DataFile::Create(folder_.File("data"), kBytes).value()),
-        arena_(PinnedArena::Create({.bytes = kBytes,
+      : file_(DataFile::Create(folder_.File("data"), kDataBytes).value()),
+        arena_(PinnedArena::Create({.bytes = kDataBytes,
                                     .numa_node = kAnyNumaNode,
                                     .touch_threads = 1,
                                     .registrar = nullptr})
@@ -96,7 +96,7 @@ class DeviceModesTest : public testing::Test {
 
 TEST_F(DeviceModesTest, PrefersRegisteredBuffers) {
   SKIP_WITHOUT_URING();
-  if (ReadMemoryLimits().value().memlock_bytes < 2 * kBytes) {
+  if (ReadMemoryLimits().value().memlock_bytes < 2 * kDataBytes) {
     GTEST_SKIP() << "the limit of locked memory is too small here";
   }
   EXPECT_EQ(ExpectMode(IoMode::kUringRegistered, "", ""), "");
@@ -223,16 +223,16 @@ TEST_F(DeviceModesTest, AWriteThatDoesNotFitIsReported) {
     if (!Make(mode).ok()) continue;
     EXPECT_EQ(RunInChild([&]() -> std::string {
                 ::signal(SIGXFSZ, SIG_IGN);
-                const rlimit limit{kBytes + 2 * kPageBytes, kBytes + 2 * kPageBytes};
+                const rlimit limit{kDataBytes + 2 * kPageBytes, kDataBytes + 2 * kPageBytes};
                 if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return "no limit";
                 auto device = Make(mode);
                 if (!device.ok()) return device.status().message();
                 const Status status = Transfer(
                     *device.value(),
-                    {IoDirection::kWrite, 0, kBytes, arena_.bytes().data(), 4 * kPageBytes, 1});
+                    {IoDirection::kWrite, 0, kDataBytes, arena_.bytes().data(), 4 * kPageBytes, 1});
                 if (status.error_number() != EFBIG) return "no EFBIG: " + status.message();
                 const std::string place = file_.path() + ": write of 8192 bytes at offset " +
-                                          std::to_string(kBytes + 2 * kPageBytes);
+                                          std::to_string(kDataBytes + 2 * kPageBytes);
                 return status.message().find(place) == 0 ? "" : status.message();
               }),
               "")

@@ -23,12 +23,12 @@
 namespace marea {
 namespace {
 
-constexpr uint64_t kBytes = 4 * kMiB;
+constexpr uint64_t kRequestBytes = 4 * kMiB;
 constexpr std::array kRealModes = {IoMode::kUringRegistered, IoMode::kUring, IoMode::kPosix};
 
 PinnedArena MakeArena() {
   ArenaOptions options;
-  options.bytes = kBytes;
+  options.bytes = kRequestBytes;
   return PinnedArena::Create(options).value();
 }
 
@@ -130,7 +130,7 @@ class VanishedFileTest : public testing::Test {
     for (const IoMode mode : kRealModes) {
       SCOPED_TRACE(IoModeName(mode));
       const std::string path = folder_.File("data");
-      DataFile file = DataFile::Create(path, kBytes).value();
+      DataFile file = DataFile::Create(path, kRequestBytes).value();
       const std::array files = {DeviceFile{file.fd(), path}};
       const std::array buffers = {arena_.bytes()};
       BlockDeviceOptions options;
@@ -149,7 +149,7 @@ TEST_F(VanishedFileTest, ReadsBehindATruncatedEndFail) {
   ForEachMode([&](BlockDevice& device, DataFile&, const std::string& path) {
     ASSERT_EQ(::truncate(path.c_str(), kMiB + 2 * kPageBytes), 0);
     const Status status =
-        Transfer(device, {IoDirection::kRead, 0, 0, arena_.bytes().data(), kBytes, 1});
+        Transfer(device, {IoDirection::kRead, 0, 0, arena_.bytes().data(), kRequestBytes, 1});
     EXPECT_EQ(status.code(), ErrorCode::kIo);
     EXPECT_NE(status.message().find("the file ends here"), std::string::npos) << status.message();
     EXPECT_EQ(status.message().find(path + ": read of "), 0u) << status.message();
@@ -161,11 +161,11 @@ TEST_F(VanishedFileTest, ADeletedFileStaysUsable) {
   ForEachMode([&](BlockDevice& device, DataFile&, const std::string& path) {
     ASSERT_EQ(::unlink(path.c_str()), 0);
     std::byte* const data = arena_.bytes().data();
-    std::memset(data, 0x3c, kBytes);
-    ASSERT_TRUE(Transfer(device, {IoDirection::kWrite, 0, 0, data, kBytes, 1}).ok());
-    std::memset(data, 0, kBytes);
-    ASSERT_TRUE(Transfer(device, {IoDirection::kRead, 0, 0, data, kBytes, 2}).ok());
-    EXPECT_EQ(data[kBytes - 1], std::byte{0x3c});
+    std::memset(data, 0x3c, kRequestBytes);
+    ASSERT_TRUE(Transfer(device, {IoDirection::kWrite, 0, 0, data, kRequestBytes, 1}).ok());
+    std::memset(data, 0, kRequestBytes);
+    ASSERT_TRUE(Transfer(device, {IoDirection::kRead, 0, 0, data, kRequestBytes, 2}).ok());
+    EXPECT_EQ(data[kRequestBytes - 1], std::byte{0x3c});
   });
 }
 

@@ -9,7 +9,7 @@
 namespace marea {
 namespace {
 
-Result<BenchRun> Parse(const std::vector<std::string>& words) {
+Result<BenchRun> ParseBench(const std::vector<std::string>& words) {
   BenchFlags flags;
   FlagSet set("marea bench", "");
   AddBenchFlags(set, flags);
@@ -19,7 +19,7 @@ Result<BenchRun> Parse(const std::vector<std::string>& words) {
 }
 
 TEST(BenchFlagsTest, DefaultsMeasureEverything) {
-  const BenchRun run = Parse({"--nvme", "a"}).value();
+  const BenchRun run = ParseBench({"--nvme", "a"}).value();
   EXPECT_EQ(run.folders, std::vector<std::string>{"a"});
   EXPECT_EQ(run.kinds.size(), 4u);
   EXPECT_EQ(run.shape.block_bytes, kMiB);
@@ -31,14 +31,14 @@ TEST(BenchFlagsTest, DefaultsMeasureEverything) {
 
 TEST(BenchFlagsTest, PathsMayFollowOneFlagOrSeveral) {
   const std::vector<std::string> both = {"a", "b"};
-  EXPECT_EQ(Parse({"--nvme", "a", "b", "--json"}).value().folders, both);
-  EXPECT_EQ(Parse({"--nvme", "a", "--json", "--nvme", "b"}).value().folders, both);
-  EXPECT_EQ(Parse({"--nvme=a", "--nvme=b"}).value().folders, both);
+  EXPECT_EQ(ParseBench({"--nvme", "a", "b", "--json"}).value().folders, both);
+  EXPECT_EQ(ParseBench({"--nvme", "a", "--json", "--nvme", "b"}).value().folders, both);
+  EXPECT_EQ(ParseBench({"--nvme=a", "--nvme=b"}).value().folders, both);
 }
 
 TEST(BenchFlagsTest, FiosNamesAreTaken) {
-  const BenchRun run = Parse({"--nvme", "a", "--bs=256K", "--iodepth", "8", "--runtime", "30s",
-                              "--rw", "rw,randread", "--ioengine=io_uring", "--size", "1G"})
+  const BenchRun run = ParseBench({"--nvme", "a", "--bs=256K", "--iodepth", "8", "--runtime", "30s",
+                                   "--rw", "rw,randread", "--ioengine=io_uring", "--size", "1G"})
                            .value();
   EXPECT_EQ(run.shape.block_bytes, 256 * kKiB);
   EXPECT_EQ(run.shape.queue_depth, 8u);
@@ -50,15 +50,16 @@ TEST(BenchFlagsTest, FiosNamesAreTaken) {
 }
 
 TEST(BenchFlagsTest, ASweepAndAReplayHaveTheirOwnDefaults) {
-  const BenchRun sweep = Parse({"--nvme", "a", "--sweep"}).value();
+  const BenchRun sweep = ParseBench({"--nvme", "a", "--sweep"}).value();
   EXPECT_EQ(sweep.seconds, 1);
   EXPECT_EQ(sweep.kinds.size(), 3u);
-  const BenchRun replay = Parse({"--nvme", "a", "--replay", "plan.json"}).value();
+  const BenchRun replay = ParseBench({"--nvme", "a", "--replay", "plan.json"}).value();
   EXPECT_TRUE(replay.kinds.empty());
 }
 
 TEST(BenchFlagsTest, RatesAreInBytesASecond) {
-  EXPECT_EQ(Parse({"--nvme", "a", "--require", "300MB/s"}).value().require_bytes_per_second, 3e8);
+  EXPECT_EQ(ParseBench({"--nvme", "a", "--require", "300MB/s"}).value().require_bytes_per_second,
+            3e8);
   EXPECT_EQ(ParseRate("--require", "2GiB/s").value(), 2.0 * kGiB);
   EXPECT_EQ(ParseRate("--require", "1.5G").value(), 1.5 * kGiB);
 }
@@ -92,7 +93,7 @@ TEST(BenchFlagsTest, WhatHasNoSenseIsRefusedInOneSentence) {
       {{"a", "--nvme"}, {"'a'"}},
   };
   for (const Case& each : cases) {
-    const Result<BenchRun> run = Parse(each.words);
+    const Result<BenchRun> run = ParseBench(each.words);
     ASSERT_FALSE(run.ok()) << each.parts.front();
     EXPECT_EQ(run.status().code(), ErrorCode::kInvalidArgument);
     for (const std::string& part : each.parts) {

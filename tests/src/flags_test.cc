@@ -12,7 +12,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-Result<RunOptions> Parse(const Words& words, OutputNeed output = OutputNeed::kFolder) {
+Result<RunOptions> ParseRun(const Words& words, OutputNeed output = OutputNeed::kFolder) {
   RunFlags flags;
   FlagSet set("marea train", "");
   AddRunFlags(set, flags);
@@ -27,38 +27,38 @@ Words With(const Words& more) {
 }
 
 TEST(Flags, EveryFlagArrives) {
-  const RunOptions options = Parse(With({"--config",
-                                         "ds.json",
-                                         "--sequence-length",
-                                         "128",
-                                         "--steps",
-                                         "9",
-                                         "--micro-batch",
-                                         "3",
-                                         "--learning-rate",
-                                         "3e-4",
-                                         "--eval-data",
-                                         "e",
-                                         "--eval-every",
-                                         "5",
-                                         "--device",
-                                         "cpu",
-                                         "--vram",
-                                         "1GiB",
-                                         "--ram",
-                                         "40%",
-                                         "--nvme",
-                                         "a:8GiB",
-                                         "--nvme=b",
-                                         "--slots",
-                                         "1",
-                                         "--wave",
-                                         "2",
-                                         "--seed",
-                                         "7",
-                                         "--threads",
-                                         "4",
-                                         "--deterministic"}))
+  const RunOptions options = ParseRun(With({"--config",
+                                            "ds.json",
+                                            "--sequence-length",
+                                            "128",
+                                            "--steps",
+                                            "9",
+                                            "--micro-batch",
+                                            "3",
+                                            "--learning-rate",
+                                            "3e-4",
+                                            "--eval-data",
+                                            "e",
+                                            "--eval-every",
+                                            "5",
+                                            "--device",
+                                            "cpu",
+                                            "--vram",
+                                            "1GiB",
+                                            "--ram",
+                                            "40%",
+                                            "--nvme",
+                                            "a:8GiB",
+                                            "--nvme=b",
+                                            "--slots",
+                                            "1",
+                                            "--wave",
+                                            "2",
+                                            "--seed",
+                                            "7",
+                                            "--threads",
+                                            "4",
+                                            "--deterministic"}))
                                  .value();
   EXPECT_EQ(options.model_path, "m");
   EXPECT_EQ(options.data_path, "d");
@@ -87,7 +87,7 @@ TEST(Flags, EveryFlagArrives) {
 }
 
 TEST(Flags, WhatIsNotGivenIsNotSet) {
-  const RunOptions options = Parse(With({})).value();
+  const RunOptions options = ParseRun(With({})).value();
   EXPECT_FALSE(options.steps || options.sequence_length || options.micro_batch || options.vram ||
                options.ram || options.wave_size || options.threads || options.eval_every);
   EXPECT_EQ(options.device, DeviceChoice::kAuto);
@@ -96,9 +96,10 @@ TEST(Flags, WhatIsNotGivenIsNotSet) {
 }
 
 TEST(Flags, UnderscoresAndAliasesAreTaken) {
-  const RunOptions options = Parse({"--model=m", "--data=d", "--output_dir", "o", "--max_steps=4",
-                                    "--sequence_length", "64", "--learning_rate=0.1"})
-                                 .value();
+  const RunOptions options =
+      ParseRun({"--model=m", "--data=d", "--output_dir", "o", "--max_steps=4", "--sequence_length",
+                "64", "--learning_rate=0.1"})
+          .value();
   EXPECT_EQ(options.output_path, "o");
   EXPECT_EQ(options.steps, 4u);
   EXPECT_EQ(options.sequence_length, 64u);
@@ -106,7 +107,7 @@ TEST(Flags, UnderscoresAndAliasesAreTaken) {
 }
 
 TEST(Flags, PlanNeedsNoOutput) {
-  EXPECT_TRUE(Parse({"--model", "m", "--data", "d"}, OutputNeed::kNone).ok());
+  EXPECT_TRUE(ParseRun({"--model", "m", "--data", "d"}, OutputNeed::kNone).ok());
 }
 
 TEST(Flags, AMistakeIsOneSentenceThatNamesIt) {
@@ -152,7 +153,7 @@ TEST(Flags, AMistakeIsOneSentenceThatNamesIt) {
       {With({"--seed", "x"}), {"--seed x"}},
   };
   for (const Case& each : cases) {
-    const Result<RunOptions> result = Parse(each.words);
+    const Result<RunOptions> result = ParseRun(each.words);
     ASSERT_FALSE(result.ok()) << each.words.back();
     EXPECT_EQ(result.status().code(), ErrorCode::kInvalidArgument);
     for (const std::string& part : each.expected) {

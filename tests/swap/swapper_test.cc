@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "tests/fakes/faulty_block_device.h"
 #include "tests/fakes/virtual_clock.h"
 #include "tests/swap/small_plan.h"
+#include "tests/swap/test_pages.h"
 
 namespace marea {
 namespace {
@@ -74,19 +76,6 @@ class ClockedRunner final : public DeviceCopy, public OpRunner {
   uint64_t fail_engine_op_ = 0;
 };
 
-struct PageDeleter {
-  void operator()(std::byte* bytes) const {
-    ::operator delete[](bytes, std::align_val_t{kPageBytes});
-  }
-};
-using Pages = std::unique_ptr<std::byte[], PageDeleter>;
-Pages MakePages(uint64_t bytes) {
-  const uint64_t whole = RoundUp(std::max<uint64_t>(bytes, 1), kPageBytes);
-  Pages pages(static_cast<std::byte*>(::operator new[](whole, std::align_val_t{kPageBytes})));
-  std::memset(pages.get(), 0xee, whole);
-  return pages;
-}
-
 // A plan, its stores and arenas, and a swapper over them, driven by the clock alone.
 class Rig {
  public:
@@ -106,15 +95,13 @@ class Rig {
     io_ = std::make_unique<StoreIo>(*store_);
     for (const Space space : {Space::kVram, Space::kRam, Space::kScalar}) {
       const auto index = static_cast<size_t>(space);
-      arenas_[index] = MakePages(plan_.space_bytes[index]);
-      bases_[index] = arenas_[index].get();
+      arenas_[index].emplace(plan_.space_bytes[index]);
+      bases_[index] = arenas_[index]->data();
     }
-    bounce_bytes_ = RoundUp(table_.chunk_bytes_max(), kPageBytes);
-    bounce_ = MakePages(bounce_bytes_);
+    bounce_.emplace(table_.chunk_bytes_max());
     swapper_ = std::make_unique<Swapper>(SwapperParts{plan_, table_, io_.get(), runner_, runner_});
-    access_ =
-        std::make_unique<ShardAccess>(*swapper_, bases_, std::span(bounce_.get(), bounce_bytes_),
-                                      [this] { ASSERT_TRUE(Advance()); });
+    access_ = std::make_unique<ShardAccess>(*swapper_, bases_, bounce_->span(),
+                                            [this] { ASSERT_TRUE(Advance()); });
   }
 
   // One thing happens; false if nothing is left to happen.
@@ -151,10 +138,9 @@ class Rig {
   std::unique_ptr<FaultyBlockDevice> device_;
   std::unique_ptr<TierStore> store_;
   std::unique_ptr<StoreIo> io_;
-  std::array<Pages, kSpaceCount> arenas_;
+  std::array<std::optional<TestPages>, kSpaceCount> arenas_;
   std::array<std::byte*, kSpaceCount> bases_{};
-  uint64_t bounce_bytes_ = 0;
-  Pages bounce_;
+  std::optional<TestPages> bounce_;
   std::unique_ptr<Swapper> swapper_;
   std::unique_ptr<ShardAccess> access_;
 };

@@ -23,6 +23,7 @@
 #include "swap/swap_stats.h"
 #include "swap/swapper.h"
 #include "tests/swap/small_plan.h"
+#include "tests/swap/test_pages.h"
 
 namespace marea {
 namespace {
@@ -74,27 +75,6 @@ class ThreadedEngine final : public OpRunner {
   LaneThread cpu_;
 };
 
-struct PageDeleter {
-  void operator()(std::byte* bytes) const {
-    ::operator delete[](bytes, std::align_val_t{kPageBytes});
-  }
-};
-
-// Page-aligned memory of an arena.
-class Arena {
- public:
-  explicit Arena(uint64_t bytes)
-      : bytes_(RoundUp(std::max<uint64_t>(bytes, 1), kPageBytes)),
-        data_(static_cast<std::byte*>(::operator new[](bytes_, std::align_val_t{kPageBytes}))) {
-    std::memset(data_.get(), 0xee, bytes_);
-  }
-  std::span<std::byte> span() { return {data_.get(), bytes_}; }
-
- private:
-  uint64_t bytes_;
-  std::unique_ptr<std::byte[], PageDeleter> data_;
-};
-
 double Seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -106,9 +86,9 @@ Status RunAll(const SmallPlanSpec& spec, const std::vector<StorePath>& paths, ui
   const ChunkTable table = MakeChunkTable(plan);
   const std::vector<StepMask> masks = SmallPlanMasks(turns);
   const SmallPlanEngine arithmetic(spec, masks);
-  Arena vram(plan.space_bytes[static_cast<size_t>(Space::kVram)]);
-  Arena ram(plan.space_bytes[static_cast<size_t>(Space::kRam)]);
-  Arena bounce(table.chunk_bytes_max());
+  TestPages vram(plan.space_bytes[static_cast<size_t>(Space::kVram)]);
+  TestPages ram(plan.space_bytes[static_cast<size_t>(Space::kRam)]);
+  TestPages bounce(table.chunk_bytes_max());
   std::array<std::byte*, kSpaceCount> bases{};
   bases[static_cast<size_t>(Space::kVram)] = vram.span().data();
   bases[static_cast<size_t>(Space::kRam)] = ram.span().data();
@@ -193,10 +173,10 @@ TEST(NvmeTierTest, ManyThreadsStartTransfers) {
   const ChunkTable table = ManyChunks(kChunks);
   Folder a, b;
   const std::vector<StorePath> paths = {{a.path(), kGiB, 1.0}, {b.path(), kGiB, 1.0}};
-  std::vector<std::unique_ptr<Arena>> memory;
+  std::vector<std::unique_ptr<TestPages>> memory;
   std::vector<std::span<std::byte>> buffers;
   for (uint32_t i = 0; i < kChunks; ++i) {
-    memory.push_back(std::make_unique<Arena>(3 * kPageBytes));
+    memory.push_back(std::make_unique<TestPages>(3 * kPageBytes));
     buffers.push_back(memory.back()->span());
   }
   Result<std::unique_ptr<NvmeTier>> made = NvmeTier::Create(table, paths, buffers, Options());
@@ -231,7 +211,7 @@ TEST(NvmeTierTest, ManyThreadsStartTransfers) {
 TEST(NvmeTierTest, ShutdownFinishesWhatWasStarted) {
   const ChunkTable table = ManyChunks(16);
   Folder folder;
-  Arena memory(3 * kPageBytes);
+  TestPages memory(3 * kPageBytes);
   const std::array buffers = {memory.span()};
   const std::vector<StorePath> paths = {{folder.path(), kGiB, 1.0}};
   auto made = NvmeTier::Create(table, paths, buffers, Options());

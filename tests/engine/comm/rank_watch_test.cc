@@ -175,7 +175,8 @@ TEST(RankWatch, WhatCameWithTheWelcomeIsNotLost) {
   ASSERT_TRUE(welcome.has_value());
   EXPECT_EQ("welcome", welcome->texts.at(0));
   RankWatch watch(OptionsOf(1, 2), std::move(peers));
-  EXPECT_EQ("rank 0 (t) failed: no room", watch.Exchange("the first step", "", kLong).status().message());
+  EXPECT_EQ("rank 0 (t) failed: no room",
+            watch.Exchange("the first step", "", kLong).status().message());
 }
 
 TEST(RankWatch, WhoDoesNotComeIsNamed) {

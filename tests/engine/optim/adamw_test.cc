@@ -14,6 +14,7 @@
 #include "engine/optim/simd_level.h"
 #include "engine/optim/worker_pool.h"
 #include "tests/engine/optim/adamw_test_shards.h"
+#include "tests/engine/optim/test_pool.h"
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
@@ -29,12 +30,6 @@ constexpr bool kSanitized = false;
 
 constexpr WeightForm kWeightForms[] = {WeightForm::kSplit, WeightForm::kFp32};
 constexpr GradientForm kGradientForms[] = {GradientForm::kBf16, GradientForm::kFp32};
-
-std::unique_ptr<WorkerPool> MakePool(int threads) {
-  auto pool = WorkerPool::Create(threads, "adamw");
-  EXPECT_TRUE(pool.ok()) << pool.status().message();
-  return std::move(pool).value();
-}
 
 AdamWConstants TestConstants(bool decoupled) {
   AdamWConfig config;

@@ -12,15 +12,10 @@
 
 #include "engine/optim/split_master.h"
 #include "engine/optim/worker_pool.h"
+#include "tests/engine/optim/test_pool.h"
 
 namespace marea {
 namespace {
-
-std::unique_ptr<WorkerPool> MakePool(int threads) {
-  auto pool = WorkerPool::Create(threads, "norm");
-  EXPECT_TRUE(pool.ok()) << pool.status().message();
-  return std::move(pool).value();
-}
 
 std::vector<float> RandomGradient(size_t elements, uint32_t seed) {
   std::mt19937 random(seed);

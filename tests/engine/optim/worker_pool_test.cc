@@ -11,14 +11,10 @@
 #include <thread>
 #include <vector>
 
+#include "tests/engine/optim/test_pool.h"
+
 namespace marea {
 namespace {
-
-std::unique_ptr<WorkerPool> MakePool(int threads) {
-  auto pool = WorkerPool::Create(threads, "pool");
-  EXPECT_TRUE(pool.ok()) << pool.status().message();
-  return std::move(pool).value();
-}
 
 TEST(WorkerPoolTest, EveryElementOnceInWholePieces) {
   for (const int threads : {1, 2, 7}) {
@@ -92,7 +88,7 @@ TEST(WorkerPoolTest, ThreadsAreNamedAndNotTheCaller) {
   short_pool->ParallelFor(0, 1, 1, [&](size_t, size_t) {
     char name[16];
     ASSERT_EQ(pthread_getname_np(pthread_self(), name, sizeof(name)), 0);
-    EXPECT_STREQ(name, "pool/0");
+    EXPECT_STREQ(name, "test/0");
   });
 }
 

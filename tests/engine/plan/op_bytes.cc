@@ -73,7 +73,7 @@ bool HoldsResult(const Op& op, uint32_t op_index, uint64_t read_hash, Spans span
     if (!Writes(op.accesses[i].mode)) continue;
     expected.resize(spans[i].size());
     FillBytes(ResultSeed(op_index, read_hash, i), expected);
-    if (!std::equal(expected.begin(), expected.end(), spans[i].begin())) return false;
+    if (std::memcmp(expected.data(), spans[i].data(), expected.size()) != 0) return false;
   }
   return true;
 }

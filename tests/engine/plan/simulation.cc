@@ -225,7 +225,9 @@ Status Simulation::CheckHomes() {
     MAREA_RETURN_IF_ERROR(
         access_->Read(buffer.content.kind, buffer.content.group, buffer.content.first_byte, found)
             .WithContext("homes"));
-    if (!std::ranges::equal(found, reference_.buffer(i))) {
+    const std::span<const std::byte> expected = reference_.buffer(i);
+    if (found.size() != expected.size() ||
+        std::memcmp(found.data(), expected.data(), found.size()) != 0) {
       return Status::Failed(fmt::format("{} of group {} ends with other bytes than the serial run",
                                         ShardKindName(buffer.content.kind), buffer.content.group));
     }

@@ -1,7 +1,8 @@
 // Random compiled plans, run by the real executor, swapper and tier store on a virtual clock, with
 // every byte that any op reads compared with a serial run; with and without faults.
 //
-// MAREA_SIMULATION_PLANS sets the number of plans. A failure names the seed of its case.
+// MAREA_SIMULATION_PLANS sets the number of plans, MAREA_SIMULATION_FIRST the first seed (1), so
+// that several processes can share many. A failure names the seed of its case.
 #include "tests/engine/plan/simulation.h"
 
 #include <gtest/gtest.h>
@@ -16,9 +17,17 @@
 namespace marea {
 namespace {
 
-uint64_t PlanCount(uint64_t usual) {
-  const char* text = std::getenv("MAREA_SIMULATION_PLANS");
+uint64_t FromEnvironment(const char* name, uint64_t usual) {
+  const char* text = std::getenv(name);
   return text == nullptr ? usual : std::strtoull(text, nullptr, 10);
+}
+
+uint64_t PlanCount() {
+  return FromEnvironment("MAREA_SIMULATION_PLANS", 10'000);
+}
+
+uint64_t FirstSeed() {
+  return FromEnvironment("MAREA_SIMULATION_FIRST", 1);
 }
 
 // Trains, evaluates, accumulates fewer micro-batches, in any order; gradients are applied in the
@@ -81,9 +90,9 @@ struct Case {
 };
 
 TEST(Simulation, EveryByteThatAnyOpReadsIsTheByteLastWritten) {
-  const uint64_t plans = PlanCount(2000);
+  const uint64_t plans = PlanCount();
   uint64_t ops = 0;
-  for (uint64_t seed = 1; seed <= plans; ++seed) {
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + plans; ++seed) {
     const Case one(seed);
     Simulation simulation(one.plan, one.reference, one.masks, RandomOptions(seed));
     const Status status = simulation.Run();
@@ -97,9 +106,9 @@ TEST(Simulation, EveryByteThatAnyOpReadsIsTheByteLastWritten) {
 }
 
 TEST(Simulation, TheSameSeedTakesTheSameCourseAndAnotherReadsTheSameBytes) {
-  const uint64_t plans = PlanCount(2000) / 20;
+  const uint64_t plans = PlanCount() / 100;
   uint64_t differ = 0;
-  for (uint64_t seed = 1; seed <= plans; ++seed) {
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + plans; ++seed) {
     const Case one(seed);
     const auto trace = [&](uint64_t delays) {
       Simulation simulation(one.plan, one.reference, one.masks, RandomOptions(delays));
@@ -116,8 +125,8 @@ TEST(Simulation, TheSameSeedTakesTheSameCourseAndAnotherReadsTheSameBytes) {
 }
 
 TEST(Simulation, WhatBreaksEndsTheRunWithOneStatusAndNothingInFlight) {
-  const uint64_t plans = PlanCount(2000) / 5;
-  for (uint64_t seed = 1; seed <= plans; ++seed) {
+  const uint64_t plans = PlanCount() / 20;
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + plans; ++seed) {
     const Case one(seed);
     SimulationOptions options = RandomOptions(seed);
     constexpr Failure kFailures[] = {Failure::kEioAlways, Failure::kBitRot, Failure::kEngineOp,

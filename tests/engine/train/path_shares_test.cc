@@ -43,12 +43,6 @@ TEST(PathShares, AFewLargeChunksAreNoWantOfRoom) {
   EXPECT_EQ(text.find("room"), std::string::npos) << text;
 }
 
-void OnNvme(PlanSpec& spec) {
-  for (auto& homes : spec.placement.homes) homes.fill(Tier::kNvme);
-  spec.chunk_elements = 4 * kGroupAlignElements;
-  SetRings(spec, 2);
-}
-
 TEST(PathShares, TwoPathsGiveTheBitsOfOneAndTellTheirShares) {
   TinyFolder second;
   TinyOptions options{.respec = OnNvme};
@@ -69,7 +63,7 @@ TEST(PathShares, TwoPathsGiveTheBitsOfOneAndTellTheirShares) {
 TEST(PathShares, NothingIsMeasuredWhereNoChunkIsOnNvme) {
   TinyFolder second;
   const auto in_ram = [](PlanSpec& spec) {
-    for (auto& homes : spec.placement.homes) homes.fill(Tier::kRam);
+    Everywhere(spec, Tier::kRam);
     spec.placement.partial = spec.placement.activation = Tier::kRam;
     SetRings(spec, 2);
   };

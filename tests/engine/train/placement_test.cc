@@ -7,10 +7,6 @@
 namespace marea {
 namespace {
 
-void Everywhere(PlanSpec& spec, Tier tier) {
-  for (auto& homes : spec.placement.homes) homes.fill(tier);
-}
-
 struct Variant {
   const char* name;
   std::function<void(PlanSpec&)> respec;
@@ -103,12 +99,6 @@ TEST(Placement, LlamaTiedFp32) {
 }
 TEST(Placement, LlamaUntiedBf16) {
   ExpectSameBits({.model = TinyLlama(false)}, true);
-}
-
-void OnNvme(PlanSpec& spec) {
-  Everywhere(spec, Tier::kNvme);
-  spec.chunk_elements = 4 * kGroupAlignElements;
-  SetRings(spec, 2);
 }
 
 TEST(Placement, OneSlotOrTwo) {

@@ -126,6 +126,17 @@ inline void SetRings(PlanSpec& spec, uint64_t stretch) {
   spec.optimizer_ring_bytes = least.optimizer_bytes * stretch;
 }
 
+// Every shard that has a home of its own.
+inline void Everywhere(PlanSpec& spec, Tier tier) {
+  for (auto& homes : spec.placement.homes) homes.fill(tier);
+}
+
+inline void OnNvme(PlanSpec& spec) {
+  Everywhere(spec, Tier::kNvme);
+  spec.chunk_elements = 4 * kGroupAlignElements;
+  SetRings(spec, 2);
+}
+
 inline void Replan(RunSetup& setup, const std::function<void(PlanSpec&)>& respec) {
   PlannedRun& planned = setup.planned;
   respec(planned.spec);
