@@ -99,6 +99,7 @@ ordered_json ResultJson(const BenchResult& result, std::span<const PathFacts> pa
                         {"p999", Microseconds(latency.PercentileNs(0.999))},
                         {"max", Microseconds(latency.max_ns())}};
   json["cpu_core_ms_per_gb"] = result.cpu_core_ms_per_gb();
+  json["data_core_ms_per_gb"] = result.data_core_ms_per_gb();
   json["link_share"] = result.link_bytes_per_second > 0
                            ? ordered_json(result.bytes_per_second() / result.link_bytes_per_second)
                            : ordered_json();
@@ -198,10 +199,10 @@ std::string ModeText(const IoModeReport& mode) {
 
 std::string ResultsText(std::span<const BenchResult> results) {
   std::string text = fmt::format(
-      "{:<12} {:>8} {:>5} {:>7} {:>7} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9} {:>10} "
+      "{:<12} {:>8} {:>5} {:>7} {:>7} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9} {:>10} {:>6} "
       "{:>5}  {}\n",
       "workload", "block", "depth", "GB/s", "GiB/s", "read", "write", "p50", "p99", "p99.9", "max",
-      "core-ms/GB", "link", "path");
+      "core-ms/GB", "data", "link", "path");
   std::vector<std::string> marks;
   for (const BenchResult& result : results) {
     const LatencyHistogram& latency = result.measured.latency;
@@ -212,12 +213,13 @@ std::string ResultsText(std::span<const BenchResult> results) {
             : "-";
     text += fmt::format(
         "{:<12} {:>8} {:>5} {:>7.2f} {:>7.2f} {:>7.2f} {:>7.2f} {:>9} {:>9} {:>9} {:>9} {:>10.1f} "
-        "{:>5}  {}\n",
+        "{:>+6.1f} {:>5}  {}\n",
         WorkloadName(result.kind), FormatBytes(result.shape.block_bytes), result.shape.queue_depth,
         rate / kGb, rate / static_cast<double>(kGiB), result.read_bytes_per_second() / kGb,
         result.write_bytes_per_second() / kGb, LatencyText(latency.PercentileNs(0.5)),
         LatencyText(latency.PercentileNs(0.99)), LatencyText(latency.PercentileNs(0.999)),
-        LatencyText(latency.max_ns()), result.cpu_core_ms_per_gb(), share, PathsColumn(result));
+        LatencyText(latency.max_ns()), result.cpu_core_ms_per_gb(), result.data_core_ms_per_gb(),
+        share, PathsColumn(result));
     for (const std::string& warning : result.warnings) {
       const std::string mark = fmt::format("mark: {}\n", warning);
       if (std::find(marks.begin(), marks.end(), mark) == marks.end()) marks.push_back(mark);

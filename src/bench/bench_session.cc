@@ -22,6 +22,11 @@ double PerSecond(uint64_t bytes, double seconds) {
   return seconds > 0 ? static_cast<double>(bytes) / seconds : 0;
 }
 
+double MillisecondsPerGb(double seconds, const Measurement& measured) {
+  const double gigabytes = static_cast<double>(measured.read_bytes + measured.write_bytes) / 1e9;
+  return gigabytes > 0 ? seconds * 1e3 / gigabytes : 0;
+}
+
 }  // namespace
 
 double BenchResult::bytes_per_second() const {
@@ -37,8 +42,11 @@ double BenchResult::write_bytes_per_second() const {
 }
 
 double BenchResult::cpu_core_ms_per_gb() const {
-  const double gigabytes = static_cast<double>(measured.read_bytes + measured.write_bytes) / 1e9;
-  return gigabytes > 0 ? measured.cpu_seconds * 1e3 / gigabytes : 0;
+  return MillisecondsPerGb(measured.io_cpu_seconds, measured);
+}
+
+double BenchResult::data_core_ms_per_gb() const {
+  return MillisecondsPerGb(measured.data_cpu_seconds, measured);
 }
 
 // What one measurement drives: its devices and workloads, and which paths they use.

@@ -40,7 +40,8 @@ struct BenchResult {
   double bytes_per_second() const;
   double read_bytes_per_second() const;
   double write_bytes_per_second() const;
-  double cpu_core_ms_per_gb() const;
+  double cpu_core_ms_per_gb() const;   // of the I/O
+  double data_core_ms_per_gb() const;  // of making and checking the data
 };
 
 struct BenchOptions {

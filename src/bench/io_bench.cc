@@ -49,6 +49,7 @@ uint32_t CountKernelWorkers() {
 struct Snapshot {
   Clock::time_point at;
   double cpu_seconds = 0;
+  double data_cpu_seconds = 0;
   uint64_t read_bytes = 0;
   uint64_t write_bytes = 0;
   std::vector<uint64_t> stream_bytes;
@@ -112,6 +113,7 @@ class Watcher {
       const uint64_t write = runner->write_bytes();
       snapshot.read_bytes += read;
       snapshot.write_bytes += write;
+      snapshot.data_cpu_seconds += static_cast<double>(runner->data_cpu_ns()) * 1e-9;
       snapshot.stream_bytes.push_back(read + write);
     }
     return snapshot;
@@ -210,7 +212,9 @@ class Watcher {
   Measurement Difference(const Snapshot& from, const Snapshot& to) const {
     Measurement measurement;
     measurement.seconds = SecondsBetween(from.at, to.at);
-    measurement.cpu_seconds = to.cpu_seconds - from.cpu_seconds;
+    measurement.data_cpu_seconds = to.data_cpu_seconds - from.data_cpu_seconds;
+    measurement.io_cpu_seconds =
+        std::max(0.0, to.cpu_seconds - from.cpu_seconds - measurement.data_cpu_seconds);
     measurement.read_bytes = to.read_bytes - from.read_bytes;
     measurement.write_bytes = to.write_bytes - from.write_bytes;
     for (size_t i = 0; i < runners_.size(); ++i) {

@@ -72,7 +72,8 @@ struct RunWatch {
 
 struct Measurement {
   double seconds = 0;
-  double cpu_seconds = 0;
+  double io_cpu_seconds = 0;    // of the whole process, without the next
+  double data_cpu_seconds = 0;  // stamping what is written, checking what was read
   uint64_t read_bytes = 0;
   uint64_t write_bytes = 0;
   std::vector<uint64_t> stream_bytes;  // by stream

@@ -1,6 +1,7 @@
 #include "src/bench/stream_runner.h"
 
 #include <pthread.h>
+#include <time.h>
 
 #include <optional>
 #include <system_error>
@@ -12,6 +13,12 @@ namespace marea {
 namespace {
 
 constexpr uint64_t kWholeVerifyEvery = 64;
+
+uint64_t ThreadCpuNs() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
+}
 
 }  // namespace
 
@@ -68,6 +75,14 @@ Status StreamRunner::Loop() {
   }
 }
 
+template <typename Work>
+Status StreamRunner::WithData(Work work) {
+  const uint64_t begin = ThreadCpuNs();
+  Status status = work();
+  data_cpu_ns_.fetch_add(ThreadCpuNs() - begin, std::memory_order_relaxed);
+  return status;
+}
+
 Status StreamRunner::SubmitBatch() {
   batch_.clear();
   const StreamClock::time_point now = StreamClock::now();
@@ -79,7 +94,10 @@ Status StreamRunner::SubmitBatch() {
     slots_[slot] = {*next, now};
     const std::span<std::byte> memory = MemoryOf(slot);
     if (next->direction == IoDirection::kWrite) {
-      stream_.files[next->file]->stamps.Stamp(memory, next->offset);
+      MAREA_RETURN_IF_ERROR(WithData([&] {
+        stream_.files[next->file]->stamps.Stamp(memory, next->offset);
+        return Status::Ok();
+      }));
     }
     batch_.push_back({next->direction, next->file, next->offset, memory.data(), next->bytes, slot});
   }
@@ -95,9 +113,11 @@ Status StreamRunner::Take(const IoCompletion& completion, StreamClock::time_poin
   if (transfer.direction == IoDirection::kRead) {
     const bool whole = stream_.verify == VerifyDepth::kBodies || ++reads_ % kWholeVerifyEvery == 0;
     const BenchFile& file = *stream_.files[transfer.file];
-    MAREA_RETURN_IF_ERROR(file.stamps.Verify(MemoryOf(slot), transfer.offset,
-                                             whole ? VerifyDepth::kBodies : VerifyDepth::kStamps,
-                                             file.file.path()));
+    MAREA_RETURN_IF_ERROR(WithData([&] {
+      return file.stamps.Verify(MemoryOf(slot), transfer.offset,
+                                whole ? VerifyDepth::kBodies : VerifyDepth::kStamps,
+                                file.file.path());
+    }));
     read_bytes_.fetch_add(transfer.bytes, std::memory_order_relaxed);
   } else {
     write_bytes_.fetch_add(transfer.bytes, std::memory_order_relaxed);

@@ -40,6 +40,8 @@ class StreamRunner {
   // Any thread.
   uint64_t read_bytes() const { return read_bytes_.load(std::memory_order_relaxed); }
   uint64_t write_bytes() const { return write_bytes_.load(std::memory_order_relaxed); }
+  // Processor time that went into stamping and checking data.
+  uint64_t data_cpu_ns() const { return data_cpu_ns_.load(std::memory_order_relaxed); }
   bool started() const { return thread_.joinable(); }  // the watcher's thread only
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   IoMode mode() const { return stream_.device->mode().mode; }
@@ -60,6 +62,9 @@ class StreamRunner {
   Status Loop();
   Status SubmitBatch();
   Status Take(const IoCompletion& completion, StreamClock::time_point now);
+  // Runs what makes or checks data, and counts its processor time apart from that of the I/O.
+  template <typename Work>
+  Status WithData(Work work);
   std::span<std::byte> MemoryOf(size_t slot) {
     return stream_.memory.subspan(slot * slot_bytes_, slots_[slot].transfer.bytes);
   }
@@ -79,6 +84,7 @@ class StreamRunner {
   StreamClock::time_point ended_at_;
   std::atomic<uint64_t> read_bytes_{0};
   std::atomic<uint64_t> write_bytes_{0};
+  std::atomic<uint64_t> data_cpu_ns_{0};
   std::atomic<bool> ended_{false};
   std::thread thread_;
 };

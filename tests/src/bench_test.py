@@ -51,6 +51,7 @@ class Figures(BenchCase):
                 result["gb_per_second"],
                 result["read_gb_per_second"] + result["write_gb_per_second"], 6)
             self.assertGreater(result["cpu_core_ms_per_gb"], 0)
+            self.assertGreater(result["data_core_ms_per_gb"], 0)
             latency = [result["latency_us"][key] for key in ("p50", "p99", "p999", "max")]
             self.assertEqual(latency, sorted(latency))
             self.assertGreater(latency[0], 0)
