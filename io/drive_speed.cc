@@ -18,6 +18,7 @@
 #include "io/check.h"
 #include "io/fill_pattern.h"
 #include "io/region_stream.h"
+#include "io/steady_seconds.h"
 #include "io/units.h"
 #include "io/unnamed_file.h"
 
@@ -51,10 +52,6 @@ class Pace {
   std::atomic<size_t> running_;
   std::array<std::atomic<size_t>, kPhaseCount> satisfied_{};
 };
-
-double SecondsNow() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 Result<UniqueFd> OpenRegion(const std::string& folder, uint64_t bytes) {
   int error_number = 0;
@@ -95,7 +92,7 @@ Result<DriveSpeed> MeasureOne(const DriveFolder& folder, const DriveSpeedOptions
   const std::array buffers = {bytes};
   MAREA_ASSIGN_OR_RETURN(const std::unique_ptr<BlockDevice> device,
                          MakeBlockDevice(files, buffers, options.device));
-  RegionStream stream(*device, bytes, region_bytes, request_bytes, SecondsNow);
+  RegionStream stream(*device, bytes, region_bytes, request_bytes, SteadySeconds);
   // A round at least, so that a slow drive's rate is that of many requests.
   const auto late = [&](const RegionStream::Moved& moved) {
     return moved.seconds >= options.seconds_max && moved.bytes >= stream.round_bytes();

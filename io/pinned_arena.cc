@@ -42,6 +42,14 @@ Status CheckFits(uint64_t bytes) {
   return Status::Ok();
 }
 
+// Note [Whole huge pages]: io_uring sees a registered buffer as huge pages only if it has no other
+// page. One last page of 4 KiB, and a request of 1 MiB has 256 segments, more than many drives take
+// at once: the kernel cuts it into 1016 KiB and 8 KiB. So an arena is mapped to the end of its last
+// huge page.
+uint64_t WithWholeHugePages(uint64_t bytes) {
+  return bytes < kHugePageBytes ? bytes : RoundUp(bytes, kHugePageBytes);
+}
+
 // Maps `bytes` starting at a huge page, by mapping more and giving back both ends.
 Result<std::span<std::byte>> Map(uint64_t bytes) {
   const uint64_t mapped_bytes = bytes + kHugePageBytes;
@@ -149,10 +157,11 @@ Result<PinnedArena> PinnedArena::Create(const ArenaOptions& options) {
   }
 
   PinnedArena arena;
-  MAREA_ASSIGN_OR_RETURN(arena.memory_, Map(bytes));
-  Advise(arena.memory_, options.numa_node, hwloc, node, &arena.warnings_);
+  MAREA_ASSIGN_OR_RETURN(arena.mapped_, Map(WithWholeHugePages(bytes)));
+  arena.memory_ = arena.mapped_.first(bytes);
+  Advise(arena.mapped_, options.numa_node, hwloc, node, &arena.warnings_);
   const int failure =
-      TouchAll(arena.memory_, std::min(thread_count, kTouchThreadsMax), hwloc, node);
+      TouchAll(arena.mapped_, std::min(thread_count, kTouchThreadsMax), hwloc, node);
   if (failure != 0) {
     return Status::Errno(ErrorCode::kDoesNotFit,
                          fmt::format("the kernel has no pages for an arena of {} ({} bytes): lower "
@@ -172,14 +181,16 @@ Result<PinnedArena> PinnedArena::Create(const ArenaOptions& options) {
 }
 
 PinnedArena::PinnedArena(PinnedArena&& other) noexcept
-    : memory_(std::exchange(other.memory_, {})),
+    : mapped_(std::exchange(other.mapped_, {})),
+      memory_(std::exchange(other.memory_, {})),
       registrar_(std::exchange(other.registrar_, nullptr)),
       warnings_(std::move(other.warnings_)) {}
 
 PinnedArena& PinnedArena::operator=(PinnedArena&& other) noexcept {
   if (this != &other) {
     MAREA_CHECK(registrar_ == nullptr, "a registered arena is replaced before Shutdown");
-    Unmap(memory_);
+    Unmap(mapped_);
+    mapped_ = std::exchange(other.mapped_, {});
     memory_ = std::exchange(other.memory_, {});
     registrar_ = std::exchange(other.registrar_, nullptr);
     warnings_ = std::move(other.warnings_);
@@ -189,14 +200,14 @@ PinnedArena& PinnedArena::operator=(PinnedArena&& other) noexcept {
 
 PinnedArena::~PinnedArena() {
   MAREA_CHECK(registrar_ == nullptr, "a registered arena is destroyed before Shutdown");
-  Unmap(memory_);
+  Unmap(mapped_);
 }
 
 Status PinnedArena::Shutdown() {
   MemoryRegistrar* const registrar = std::exchange(registrar_, nullptr);
   const std::span<std::byte> memory = std::exchange(memory_, {});
   const Status status = registrar == nullptr ? Status::Ok() : registrar->Unregister(memory);
-  Unmap(memory);
+  Unmap(std::exchange(mapped_, {}));
   return status;
 }
 

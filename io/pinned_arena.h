@@ -3,8 +3,8 @@
 // io_uring registers it as a device's buffer).
 //
 // Method: mmap + MADV_HUGEPAGE + parallel population + registration. It is faster than
-// cudaHostAlloc and rounds to pages only, where pinned allocators of frameworks round up to powers
-// of two.
+// cudaHostAlloc and takes at most 2 MiB more than asked for (the rest of the last huge page), where
+// pinned allocators of frameworks round up to powers of two.
 //
 // Move-only, owned by one object; its bytes may be used from any thread. Shutdown is explicit.
 #pragma once
@@ -32,7 +32,7 @@ class MemoryRegistrar {
 inline constexpr int kAnyNumaNode = -1;
 
 struct ArenaOptions {
-  uint64_t bytes = 0;                    // rounded up to whole pages, nothing more
+  uint64_t bytes = 0;                    // rounded up to whole pages
   int numa_node = kAnyNumaNode;          // operating system's index (topology.h)
   uint32_t touch_threads = 0;            // 0: one for each core of the node, at most 16
   MemoryRegistrar* registrar = nullptr;  // none: the memory is not pinned for a device
@@ -62,7 +62,8 @@ class PinnedArena {
  private:
   PinnedArena() = default;
 
-  std::span<std::byte> memory_;           // empty after Shutdown or a move
+  std::span<std::byte> mapped_;           // empty after Shutdown or a move
+  std::span<std::byte> memory_;           // what was asked for, the first part of it
   MemoryRegistrar* registrar_ = nullptr;  // set exactly while the memory is registered
   std::vector<std::string> warnings_;
 };

@@ -5,6 +5,7 @@
 
 #include "engine/model/torch_cuda.h"
 #include "engine/train/path_shares.h"
+#include "io/steady_seconds.h"
 #include "io/units.h"
 #include "swap/cpu_device.h"
 #include "swap/cuda_device.h"
@@ -27,10 +28,6 @@ BlockDeviceOptions DeviceOptions(const AioConfig& aio) {
 }
 
 }  // namespace
-
-double SteadySeconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 Result<std::unique_ptr<RunResources>> RunResources::Create(
     const RunSetup& setup, const RunRanks* ranks, const std::atomic<bool>& stop,

@@ -90,7 +90,4 @@ class RunResources {
   std::unique_ptr<Executor> executor_;
 };
 
-// Seconds on the machine's steady clock.
-double SteadySeconds();
-
 }  // namespace marea

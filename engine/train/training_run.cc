@@ -17,6 +17,7 @@
 #include "engine/train/shard_init.h"
 #include "engine/train/weight_reader.h"
 #include "io/memory_limits.h"
+#include "io/steady_seconds.h"
 #include "io/units.h"
 
 namespace marea {

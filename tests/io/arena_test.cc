@@ -72,6 +72,17 @@ TEST(ArenaTest, EveryPageExistsAtOnce) {
   }
 }
 
+// Note [Whole huge pages]: whoever registers the arena finds no page of 4 KiB at its end.
+TEST(ArenaTest, TheLastHugePageIsWhole) {
+  constexpr uint64_t kHugePageBytes = 2 * kMiB;
+  Result<PinnedArena> arena = PinnedArena::Create(Options(64 * kMiB + kPageBytes));
+  ASSERT_TRUE(arena.ok());
+  std::byte* const rest = arena.value().bytes().data() + arena.value().bytes().size();
+  std::vector<unsigned char> resident((kHugePageBytes - kPageBytes) / kPageBytes);
+  ASSERT_EQ(::mincore(rest, resident.size() * kPageBytes, resident.data()), 0);
+  for (const unsigned char page : resident) ASSERT_EQ(page & 1, 1);
+}
+
 TEST(ArenaTest, GivesItsMemoryBack) {
   const uint64_t before = ReadProcessMemory().value().resident_bytes;
   Result<PinnedArena> arena = PinnedArena::Create(Options(64 * kMiB));

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "io/steady_seconds.h"
 #include "io/units.h"
 #include "swap/executor.h"
 #include "swap/lane_thread.h"
@@ -75,10 +76,6 @@ class ThreadedEngine final : public OpRunner {
   LaneThread cpu_;
 };
 
-double Seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 // A whole run over `paths`; `between` is called half way, when nothing is in flight.
 Status RunAll(const SmallPlanSpec& spec, const std::vector<StorePath>& paths, uint32_t turns,
               const std::function<void(const NvmeTier&)>& between = {}) {
@@ -97,12 +94,13 @@ Status RunAll(const SmallPlanSpec& spec, const std::vector<StorePath>& paths, ui
                          NvmeTier::Create(table, paths, buffers, Options()));
   MemcpyDeviceCopy copies;
   ThreadedEngine engine(arithmetic);
-  SwapStats stats(plan, Seconds);
+  SwapStats stats(plan, SteadySeconds);
   Swapper swapper({plan, table, tier.get(), copies, engine});
   ShardAccess access(swapper, bases, bounce.span());
   Status status = arithmetic.Initialise(access);
   if (status.ok()) {
-    Executor executor(plan, swapper, {.bases = bases, .clock = Seconds, .observers = {&stats}});
+    Executor executor(plan, swapper,
+                      {.bases = bases, .clock = SteadySeconds, .observers = {&stats}});
     for (size_t i = 0; i < masks.size(); ++i) {
       if (i == masks.size() / 2 && between) {
         (void)executor.Drain();

@@ -1,0 +1,257 @@
+// Micro-benchmarks of swap, and the swapper end to end beside the drive alone.
+//
+//   BM_Checksum, BM_StagingCopy   what each chunk costs on its way
+//   BM_Raw                        half reads, half writes through io alone, 1 MiB x 32
+//   BM_Step                       the transfers of a training step through executor, swapper, staging
+//                                 and checksums, with every engine op done at once
+//
+// So BM_Step over BM_Raw is the share of the drive that the swapper makes use of; run them in turns
+// and compare medians:
+//
+//   build/bench/swap_bench --benchmark_filter='Raw|Step' --benchmark_repetitions=5
+//       --benchmark_enable_random_interleaving=true
+//
+// MAREA_BENCH_DIR names the folder (default: the current one); it must be on a drive.
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/plan/plan_compiler.h"
+#include "io/block_device_factory.h"
+#include "io/data_file.h"
+#include "io/pinned_arena.h"
+#include "io/steady_seconds.h"
+#include "io/units.h"
+#include "swap/executor.h"
+#include "swap/memcpy_device_copy.h"
+#include "swap/nvme_tier.h"
+#include "swap/shard_access.h"
+#include "swap/swap_stats.h"
+#include "swap/swapper.h"
+
+namespace marea {
+namespace {
+
+constexpr uint64_t kRequestBytes = kMiB;
+constexpr uint32_t kQueueDepth = 32;
+constexpr uint64_t kRawFileBytes = kGiB + kGiB / 4;  // as much as BM_Step keeps on the drive
+
+std::string BenchFolder() {
+  const char* const folder = std::getenv("MAREA_BENCH_DIR");
+  return folder == nullptr ? "." : folder;
+}
+
+PinnedArena MakeArena(uint64_t bytes) {
+  ArenaOptions options;
+  options.bytes = RoundUp(std::max<uint64_t>(bytes, 1), kPageBytes);
+  PinnedArena arena = PinnedArena::Create(options).value();
+  std::memset(arena.bytes().data(), 0x3c, arena.bytes().size());
+  return arena;
+}
+
+void BM_Checksum(benchmark::State& state) {
+  const auto bytes = static_cast<uint64_t>(state.range(0));
+  const PinnedArena arena = MakeArena(bytes);
+  for (auto _ : state) benchmark::DoNotOptimize(XXH3_64bits(arena.bytes().data(), bytes));
+  state.SetBytesProcessed(static_cast<int64_t>(bytes) * state.iterations());
+}
+BENCHMARK(BM_Checksum)->Arg(64 << 10)->Arg(8 << 20)->Arg(256 << 20);
+
+// One copy from RAM to where VRAM is an arena in RAM, and the word that it has ended.
+void BM_StagingCopy(benchmark::State& state) {
+  const auto bytes = static_cast<uint64_t>(state.range(0));
+  const PinnedArena from = MakeArena(bytes);
+  const PinnedArena to = MakeArena(bytes);
+  MemcpyDeviceCopy copies;
+  for (auto _ : state) {
+    Mutex mutex;
+    CondVar changed;
+    bool done = false;
+    copies.Start(to.bytes(), from.bytes(), CopyDirection::kToDevice, nullptr, [&](const Status&) {
+      MutexLock lock(mutex);
+      done = true;
+      changed.NotifyAll();
+    });
+    MutexLock lock(mutex);
+    while (!done) changed.Wait(mutex);
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(bytes) * state.iterations());
+}
+BENCHMARK(BM_StagingCopy)->Arg(64 << 10)->Arg(8 << 20)->Arg(256 << 20)->UseRealTime();
+
+void BM_Raw(benchmark::State& state) {
+  const std::string path = BenchFolder() + "/marea-swap-bench.data";
+  DataFile file = DataFile::Create(path, kRawFileBytes).value();
+  const PinnedArena arena = MakeArena(kQueueDepth * kRequestBytes);
+  const std::array files = {DeviceFile{file.fd(), file.path()}};
+  const std::array buffers = {arena.bytes()};
+  BlockDeviceOptions options;
+  options.queue_depth = kQueueDepth;
+  options.request_bytes = kRequestBytes;
+  const std::unique_ptr<BlockDevice> device = MakeBlockDevice(files, buffers, options).value();
+  std::vector<IoCompletion> done(kQueueDepth, IoCompletion{0, Status::Ok()});
+  uint64_t count = 0;
+  const auto submit = [&](uint64_t slot) {
+    const IoRequest request = {count % 2 == 0 ? IoDirection::kRead : IoDirection::kWrite,
+                               0,
+                               count * kRequestBytes % kRawFileBytes,
+                               arena.bytes().data() + slot * kRequestBytes,
+                               kRequestBytes,
+                               slot};
+    ++count;
+    if (!device->Submit(std::span(&request, 1)).ok()) state.SkipWithError("submit");
+  };
+  uint64_t bytes = 0;
+  for (auto _ : state) {
+    const uint64_t end = count + kRawFileBytes / kRequestBytes;
+    for (uint64_t slot = 0; slot < kQueueDepth; ++slot) submit(slot);
+    while (device->in_flight() > 0) {
+      const size_t reaped = device->Reap(done, ReapWait::kUntilOne);
+      for (size_t i = 0; i < reaped; ++i) {
+        if (!done[i].status.ok()) state.SkipWithError(done[i].status.message().c_str());
+        bytes += kRequestBytes;
+        if (count < end) submit(done[i].tag);
+      }
+    }
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(bytes));
+  static_cast<void>(file.Unlink());
+}
+BENCHMARK(BM_Raw)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+// 16 layers of 8 Mi parameters in bf16, optimizer states on NVMe: 1.34 GB each way a step.
+struct StepCase {
+  StepCase() {
+    constexpr uint32_t kLayers = 16;
+    const auto add_group = [&](uint64_t elements) {
+      GroupShape group;
+      group.elements = group.parameters = elements;
+      model.groups.push_back(group);
+      return static_cast<uint32_t>(model.groups.size() - 1);
+    };
+    const auto add_block = [&](BlockKind kind, std::vector<uint32_t> groups) {
+      BlockShape block{};
+      block.kind = kind;
+      block.groups = std::move(groups);
+      if (kind != BlockKind::kEmbedding) block.input_bytes = kMiB;
+      if (kind != BlockKind::kHead) block.output_bytes = kMiB;
+      model.blocks.push_back(block);
+    };
+    add_block(BlockKind::kEmbedding, {add_group(kGroupAlignElements)});
+    for (uint32_t i = 0; i < kLayers; ++i) add_block(BlockKind::kLayer, {add_group(8 << 20)});
+    add_block(BlockKind::kHead, {add_group(kGroupAlignElements), add_group(kGroupAlignElements)});
+    for (const GroupShape& group : model.groups) model.parameters += group.parameters;
+
+    spec.model = &model;
+    spec.chunk_elements = 2 << 20;
+    for (size_t group = 0; group < model.groups.size(); ++group) {
+      auto& homes = spec.placement.homes.emplace_back();
+      homes.fill(Tier::kRam);
+      for (const ShardKind kind : {ShardKind::kMasterLow, ShardKind::kMoment1, ShardKind::kMoment2})
+        homes[static_cast<size_t>(kind)] = Tier::kNvme;
+    }
+    const RingMinimum least = MinimumRings(spec);
+    spec.weight_ring_bytes = 2 * least.weight_bytes;
+    spec.accumulator_ring_bytes = 2 * least.accumulator_bytes;
+    spec.staging_ring_bytes = 4 * least.staging_bytes;
+    spec.activation_ring_bytes = 2 * least.activation_bytes;
+    spec.optimizer_ring_bytes = least.optimizer_bytes;
+  }
+
+  ModelShape model;
+  PlanSpec spec;
+};
+
+class InstantEngine final : public OpRunner {
+ public:
+  void Start(const OpCall& /*call*/, Completion done) override { done(Status::Ok()); }
+};
+
+// Bytes that one turn with everything moves between RAM and NVMe.
+uint64_t DriveBytes(const StepPlan& plan) {
+  uint64_t bytes = 0;
+  for (const Op& op : plan.ops) {
+    if (op.lane == Lane::kNvmeRead || op.lane == Lane::kNvmeWrite) bytes += op.accesses[0].bytes;
+  }
+  return bytes;
+}
+
+Status Initialise(const StepPlan& plan, ShardAccess& access) {
+  for (const Buffer& buffer : plan.buffers) {
+    if (buffer.ring != kHomeRing || buffer.content.kind >= ShardKind::kGradient) continue;
+    const std::vector<std::byte> bytes(buffer.bytes, std::byte{1});
+    MAREA_RETURN_IF_ERROR(access.Write(buffer.content.kind, buffer.content.group,
+                                       buffer.content.first_byte, bytes));
+  }
+  return Status::Ok();
+}
+
+void BM_Step(benchmark::State& state) {
+  const StepCase step;
+  const StepPlan plan = CompileStepPlan(step.spec).value();
+  const ChunkTable table = MakeChunkTable(plan);
+  const auto space = [&](Space which) { return plan.space_bytes[static_cast<size_t>(which)]; };
+  const PinnedArena vram = MakeArena(space(Space::kVram));
+  const PinnedArena ram = MakeArena(space(Space::kRam));
+  const PinnedArena scalars = MakeArena(space(Space::kScalar));
+  const PinnedArena bounce = MakeArena(table.chunk_bytes_max());
+  std::array<std::byte*, kSpaceCount> bases{};
+  bases[static_cast<size_t>(Space::kVram)] = vram.bytes().data();
+  bases[static_cast<size_t>(Space::kRam)] = ram.bytes().data();
+  bases[static_cast<size_t>(Space::kScalar)] = scalars.bytes().data();
+  const std::array buffers = {ram.bytes(), bounce.bytes()};
+  const StorePath path{.path = BenchFolder(), .bytes_max = 16 * kGiB};
+  NvmeTierOptions options;
+  options.device.queue_depth = kQueueDepth;
+  options.device.request_bytes = kRequestBytes;
+  const std::unique_ptr<NvmeTier> tier =
+      NvmeTier::Create(table, std::span(&path, 1), buffers, options).value();
+  MemcpyDeviceCopy copies;
+  InstantEngine engine;
+  Swapper swapper({plan, table, tier.get(), copies, engine});
+  ShardAccess access(swapper, bases, bounce.bytes());
+  Status status = Initialise(plan, access);
+  SwapStats stats(plan, SteadySeconds);
+  Executor executor(plan, swapper,
+                    {.bases = bases, .clock = SteadySeconds, .observers = {&stats}});
+  const auto turns = [&](StepMask mask, int count) {
+    for (int i = 0; i < count && status.ok(); ++i) {
+      const uint64_t turn = executor.Enqueue(mask);
+      if (turn > 0) status = executor.WaitForTurn(turn - 1);
+    }
+  };
+  constexpr int kTurns = 4;
+  turns({.train = true, .micro_count = 1}, 1);
+  const SwapSnapshot before = stats.Snapshot();
+  const double begin = SteadySeconds();
+  for (auto _ : state) {
+    turns({.update = true, .train = true, .micro_count = 1}, kTurns);
+    if (status.ok()) status = executor.WaitForTurn(executor.turns_retired());
+  }
+  const Status drained = executor.Drain();
+  if (!status.ok() || !drained.ok()) {
+    state.SkipWithError((status.ok() ? drained : status).message().c_str());
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(DriveBytes(plan)) * kTurns * state.iterations());
+  // The share of the time in which the lane had something under way.
+  const SwapSnapshot moved = Difference(stats.Snapshot(), before);
+  for (const Lane lane : {Lane::kNvmeRead, Lane::kNvmeWrite}) {
+    state.counters[fmt::format("{}_busy", LaneName(lane))] =
+        moved[static_cast<size_t>(lane)].busy_seconds / (SteadySeconds() - begin);
+  }
+  static_cast<void>(swapper.Shutdown());
+  static_cast<void>(tier->Shutdown());
+}
+BENCHMARK(BM_Step)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace marea
+
+BENCHMARK_MAIN();
