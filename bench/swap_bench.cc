@@ -2,14 +2,14 @@
 //
 //   BM_Checksum, BM_StagingCopy   what each chunk costs on its way
 //   BM_Raw                        half reads, half writes through io alone, 1 MiB x 32
-//   BM_Step                       the transfers of a training step through executor, swapper, staging
-//                                 and checksums, with every engine op done at once
+//   BM_Turns/update               every optimizer state through executor, swapper, staging and
+//                                 checksums, with the optimizer itself done at once
+//   BM_Turns/step                 a whole training step, in whose backward the drive rests
 //
-// So BM_Step over BM_Raw is the share of the drive that the swapper makes use of; run them in turns
-// and compare medians:
+// So BM_Turns/update over BM_Raw is the share of the drive that the swapper makes use of; run them
+// in turns and compare medians:
 //
-//   build/bench/swap_bench --benchmark_filter='Raw|Step' --benchmark_repetitions=5
-//       --benchmark_enable_random_interleaving=true
+//   for i in 1 2 3 4 5; do build/bench/swap_bench --benchmark_filter='Raw|Turns'; done
 //
 // MAREA_BENCH_DIR names the folder (default: the current one); it must be on a drive.
 #include <benchmark/benchmark.h>
@@ -41,7 +41,7 @@ namespace {
 
 constexpr uint64_t kRequestBytes = kMiB;
 constexpr uint32_t kQueueDepth = 32;
-constexpr uint64_t kRawFileBytes = kGiB + kGiB / 4;  // as much as BM_Step keeps on the drive
+constexpr uint64_t kRawFileBytes = kGiB + kGiB / 4;  // as much as BM_Turns keeps on the drive
 
 std::string BenchFolder() {
   const char* const folder = std::getenv("MAREA_BENCH_DIR");
@@ -187,13 +187,13 @@ Status Initialise(const StepPlan& plan, ShardAccess& access) {
   for (const Buffer& buffer : plan.buffers) {
     if (buffer.ring != kHomeRing || buffer.content.kind >= ShardKind::kGradient) continue;
     const std::vector<std::byte> bytes(buffer.bytes, std::byte{1});
-    MAREA_RETURN_IF_ERROR(access.Write(buffer.content.kind, buffer.content.group,
-                                       buffer.content.first_byte, bytes));
+    MAREA_RETURN_IF_ERROR(
+        access.Write(buffer.content.kind, buffer.content.group, buffer.content.first_byte, bytes));
   }
   return Status::Ok();
 }
 
-void BM_Step(benchmark::State& state) {
+void BM_Turns(benchmark::State& state, StepMask mask) {
   const StepCase step;
   const StepPlan plan = CompileStepPlan(step.spec).value();
   const ChunkTable table = MakeChunkTable(plan);
@@ -219,11 +219,10 @@ void BM_Step(benchmark::State& state) {
   ShardAccess access(swapper, bases, bounce.bytes());
   Status status = Initialise(plan, access);
   SwapStats stats(plan, SteadySeconds);
-  Executor executor(plan, swapper,
-                    {.bases = bases, .clock = SteadySeconds, .observers = {&stats}});
-  const auto turns = [&](StepMask mask, int count) {
+  Executor executor(plan, swapper, {.bases = bases, .clock = SteadySeconds, .observers = {&stats}});
+  const auto turns = [&](const StepMask& each, int count) {
     for (int i = 0; i < count && status.ok(); ++i) {
-      const uint64_t turn = executor.Enqueue(mask);
+      const uint64_t turn = executor.Enqueue(each);
       if (turn > 0) status = executor.WaitForTurn(turn - 1);
     }
   };
@@ -232,7 +231,7 @@ void BM_Step(benchmark::State& state) {
   const SwapSnapshot before = stats.Snapshot();
   const double begin = SteadySeconds();
   for (auto _ : state) {
-    turns({.update = true, .train = true, .micro_count = 1}, kTurns);
+    turns(mask, kTurns);
     if (status.ok()) status = executor.WaitForTurn(executor.turns_retired());
   }
   const Status drained = executor.Drain();
@@ -249,7 +248,12 @@ void BM_Step(benchmark::State& state) {
   static_cast<void>(swapper.Shutdown());
   static_cast<void>(tier->Shutdown());
 }
-BENCHMARK(BM_Step)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_Turns, update, StepMask{.update = true})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_Turns, step, StepMask{.update = true, .train = true, .micro_count = 1})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace marea
