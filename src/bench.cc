@@ -1,21 +1,28 @@
-// marea bench: what NVMe drives give a training run.
+// marea bench: what NVMe drives, and with --all the machine, give a training run.
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
 
+#include "engine/checkpoint/atomic_file.h"
 #include "io/units.h"
 #include "src/arguments.h"
 #include "src/bench/bench_report.h"
 #include "src/bench/bench_session.h"
 #include "src/bench/fio_peer.h"
+#include "src/bench/machine_report.h"
 #include "src/bench/replay.h"
 #include "src/bench/sweep.h"
 #include "src/bench_flags.h"
 #include "src/bench_progress.h"
 #include "src/commands.h"
+#include "src/machine_speed.h"
 #include "src/messages.h"
 
 namespace marea {
@@ -48,44 +55,32 @@ void CatchSignals() {
   _exit(ExitCode(status.code()));
 }
 
+// InvalidArgument where no file can be made.
+Status CheckProfilePath(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder, error)) {
+    return Status::InvalidArgument(fmt::format(
+        "--machine-profile {}: there is no folder {}: make it first", path, folder.native()));
+  }
+  if (!std::filesystem::is_directory(path, error)) return Status::Ok();
+  return Status::InvalidArgument(
+      fmt::format("--machine-profile {}: it is a folder: name a file", path));
+}
+
 // The whole of one run of the command, after its flags are understood.
 class BenchCommand {
  public:
   explicit BenchCommand(const BenchRun& run) : run_(run) {}
 
   Status Run() {
-    std::string fio;
-    if (run_.compare_fio) {
-      MAREA_ASSIGN_OR_RETURN(fio, FindFio());
-    }
-    BenchOptions options{
-        .folders = run_.folders, .file_bytes = {}, .seconds = run_.seconds, .mode = run_.mode};
-    options.file_bytes.assign(run_.folders.size(), run_.kinds.empty() ? 0 : run_.file_bytes);
-    if (!run_.replay_path.empty()) MAREA_RETURN_IF_ERROR(PrepareReplay(&options));
-    RunWatch watch;
-    watch.progress = [this](const RunProgress& progress) { progress_.Show(progress); };
-    watch.stop = &stop_requested;
-    watch.give_up_seconds = run_.give_up_seconds;
-    watch.on_stall = [this](const Status& status) {
-      progress_.Clear();
-      EndAtOnce(status);
-    };
-    const auto announce = [this](const std::string& step, uint64_t bytes) {
-      progress_.Announce(step, bytes);
-    };
-    MAREA_ASSIGN_OR_RETURN(session_, BenchSession::Open(options, run_.shape, watch, announce));
-    report_.paths = session_->paths();
-    MAREA_RETURN_IF_ERROR(run_.sweep ? Sweep() : MeasureAll());
-    if (replay_.has_value()) {
-      MAREA_ASSIGN_OR_RETURN(BenchResult result, session_->MeasureReplay(*replay_, run_.shape));
-      report_.results.push_back(std::move(result));
-    }
-    MAREA_RETURN_IF_ERROR(session_->VerifyAll(run_.shape));
-    for (const WorkloadKind kind : run_.kinds) {
-      if (run_.compare_fio) MAREA_RETURN_IF_ERROR(Compare(kind, fio));
-    }
+    MAREA_RETURN_IF_ERROR(OpenProfile());
+    if (!run_.folders.empty()) MAREA_RETURN_IF_ERROR(MeasureDrives());
+    session_.reset();
+    if (run_.all) MAREA_RETURN_IF_ERROR(MeasureRest());
+    if (run_.endurance_rating_bytes.has_value()) EstimateEndurance();
     progress_.Clear();
-    return Status::Ok();
+    return WriteProfile();
   }
 
   void Print() const {
@@ -93,15 +88,10 @@ class BenchCommand {
       fmt::print("{}", ReportJson(report_));
       return;
     }
-    fmt::print("{}{}\n{}", PathsText(report_.paths), ModeText(report_.results.front().mode),
-               ResultsText(report_.results));
-    if (replay_.has_value()) PrintReplay();
-    if (!report_.comparisons.empty()) fmt::print("\n{}", ComparisonsText(report_.comparisons));
-    if (report_.best.has_value()) {
-      fmt::print(
-          "\nbest: {} x {}. In the DeepSpeed file that both marea and DeepSpeed read:\n  {}\n",
-          FormatBytes(report_.best->block_bytes), report_.best->queue_depth,
-          AioSection(*report_.best));
+    if (report_.machine.has_value()) fmt::print("{}\n", MachineText(*report_.machine));
+    if (!report_.results.empty()) PrintDrives();
+    if (!run_.machine_profile_path.empty()) {
+      fmt::print("the machine's profile is in {}\n", run_.machine_profile_path);
     }
   }
 
@@ -121,6 +111,89 @@ class BenchCommand {
   BenchProgress& progress() { return progress_; }
 
  private:
+  // Before anything is measured: a wrong place is found at once.
+  Status OpenProfile() {
+    if (run_.machine_profile_path.empty()) return Status::Ok();
+    MAREA_RETURN_IF_ERROR(CheckProfilePath(run_.machine_profile_path));
+    Result<std::unique_ptr<AtomicFile>> file = AtomicFile::Create(run_.machine_profile_path, 0);
+    if (!file.ok()) {
+      return Status::InvalidArgument("--machine-profile: " + file.status().message());
+    }
+    profile_file_ = std::move(file).value();
+    return Status::Ok();
+  }
+
+  Status WriteProfile() {
+    if (profile_file_ == nullptr) return Status::Ok();
+    const std::string text = ToJson(*report_.machine);
+    MAREA_RETURN_IF_ERROR(profile_file_->Write(std::as_bytes(std::span(text))));
+    return profile_file_->Commit();
+  }
+
+  // All but drives, which have been measured.
+  Status MeasureRest() {
+    MAREA_ASSIGN_OR_RETURN(report_.machine,
+                           MeasureMachine({.seconds = run_.seconds,
+                                           .stop = &stop_requested,
+                                           .announce = [this](const std::string& what) {
+                                             progress_.Announce(what, 0);
+                                           }}));
+    return AddDrives(report_.paths, report_.results, &*report_.machine);
+  }
+
+  Status MeasureDrives() {
+    std::string fio;
+    if (run_.compare_fio) {
+      MAREA_ASSIGN_OR_RETURN(fio, FindFio());
+    }
+    BenchOptions options{
+        .folders = run_.folders, .file_bytes = {}, .seconds = run_.seconds, .mode = run_.mode};
+    options.file_bytes.assign(run_.folders.size(), run_.kinds.empty() ? 0 : run_.file_bytes);
+    if (!run_.replay_path.empty()) MAREA_RETURN_IF_ERROR(PrepareReplay(&options));
+    RunWatch watch;
+    watch.progress = [this](const RunProgress& progress) { progress_.Show(progress); };
+    watch.stop = &stop_requested;
+    watch.give_up_seconds = run_.give_up_seconds;
+    watch.on_stall = [this](const Status& status) {
+      progress_.Clear();
+      profile_file_.reset();
+      EndAtOnce(status);
+    };
+    const auto announce = [this](const std::string& step, uint64_t bytes) {
+      progress_.Announce(step, bytes);
+    };
+    MAREA_ASSIGN_OR_RETURN(session_, BenchSession::Open(options, run_.shape, watch, announce));
+    report_.paths = session_->paths();
+    MAREA_RETURN_IF_ERROR(run_.sweep ? Sweep() : MeasureAll());
+    if (replay_.has_value()) {
+      MAREA_ASSIGN_OR_RETURN(BenchResult result, session_->MeasureReplay(*replay_, run_.shape));
+      report_.results.push_back(std::move(result));
+    }
+    MAREA_RETURN_IF_ERROR(session_->VerifyAll(run_.shape));
+    for (const WorkloadKind kind : run_.kinds) {
+      if (run_.compare_fio) MAREA_RETURN_IF_ERROR(Compare(kind, fio));
+    }
+    return Status::Ok();
+  }
+
+  // What a step or a day writes beside the rating.
+  void EstimateEndurance() {
+    const uint64_t rating = *run_.endurance_rating_bytes;
+    if (replay_.has_value()) {
+      const ReplayNeeds& needs = replay_->needs();
+      const auto step_bytes = static_cast<double>(needs.read_bytes + needs.write_bytes);
+      report_.endurance =
+          EnduranceOfReplay(run_.folders, needs.file_write_bytes,
+                            report_.results.back().bytes_per_second() / step_bytes, rating);
+      return;
+    }
+    for (const BenchResult& result : report_.results) {
+      if (result.kind != WorkloadKind::kWrite || result.paths.size() != 1) continue;
+      report_.endurance.push_back(
+          EnduranceOfWriting(result.paths.front(), result.write_bytes_per_second(), rating));
+    }
+  }
+
   Status PrepareReplay(BenchOptions* options) {
     MAREA_ASSIGN_OR_RETURN(plan_, ReadReplayPlan(run_.replay_path));
     const Result<Replay> replay =
@@ -198,6 +271,20 @@ class BenchCommand {
     return Status::Ok();
   }
 
+  void PrintDrives() const {
+    fmt::print("{}{}\n{}", PathsText(report_.paths), ModeText(report_.results.front().mode),
+               ResultsText(report_.results));
+    if (replay_.has_value()) PrintReplay();
+    if (!report_.endurance.empty()) fmt::print("\n{}", EnduranceText(report_.endurance));
+    if (!report_.comparisons.empty()) fmt::print("\n{}", ComparisonsText(report_.comparisons));
+    if (report_.best.has_value()) {
+      fmt::print(
+          "\nbest: {} x {}. In the DeepSpeed file that both marea and DeepSpeed read:\n  {}\n",
+          FormatBytes(report_.best->block_bytes), report_.best->queue_depth,
+          AioSection(*report_.best));
+    }
+  }
+
   void PrintReplay() const {
     const BenchResult& result = report_.results.back();
     const ReplayNeeds& needs = replay_->needs();
@@ -213,6 +300,7 @@ class BenchCommand {
   std::optional<Replay> replay_;
   std::unique_ptr<BenchSession> session_;
   BenchReport report_;
+  std::unique_ptr<AtomicFile> profile_file_;
 };
 
 // What the drives or the machine cannot give is wrong input here; 3 is --require's.
@@ -231,7 +319,8 @@ int FailBench(const Status& status) {
 
 int RunBenchCommand(const std::vector<std::string>& arguments) {
   BenchFlags flags;
-  FlagSet set("marea bench", "Measures what NVMe drives give a training run.");
+  FlagSet set("marea bench",
+              "Measures what NVMe drives, and with --all the machine, give a training run.");
   AddBenchFlags(set, flags);
   if (const std::optional<int> ended = set.ParseOrEnd(SpreadNvmePaths(arguments))) return *ended;
   const Result<BenchRun> run = ToBenchRun(flags);

@@ -90,7 +90,7 @@ Status SetKinds(const BenchFlags& flags, BenchRun& run) {
   }
   if (!run.kinds.empty() || !flags.replay.empty()) return Status::Ok();
   run.kinds = {WorkloadKind::kRead, WorkloadKind::kWrite, WorkloadKind::kMixed};
-  if (!flags.sweep) run.kinds.push_back(WorkloadKind::kRandomRead);
+  if (!flags.sweep && !flags.all) run.kinds.push_back(WorkloadKind::kRandomRead);
   return Status::Ok();
 }
 
@@ -109,10 +109,38 @@ Status SetMode(const BenchFlags& flags, BenchRun& run) {
   return Status::Ok();
 }
 
-Status CheckContradictions(const BenchFlags& flags) {
-  if (flags.nvme.empty()) {
-    return Status::InvalidArgument("--nvme PATH must be given (`--help` lists all flags)");
+// What --all needs and does not go with.
+Status CheckAll(const BenchFlags& flags) {
+  if (!flags.all && !flags.machine_profile.empty()) {
+    return Status::InvalidArgument(
+        "--machine-profile holds what --all measures: add --all, or leave it out");
   }
+  if (flags.nvme.empty() && !flags.all) {
+    return Status::InvalidArgument(
+        "--nvme PATH must be given, or --all for the machine without drives (`--help` lists all "
+        "flags)");
+  }
+  if (!flags.all) return Status::Ok();
+  const char* const other = !flags.workload.empty()  ? "--workload"
+                            : flags.sweep            ? "--sweep"
+                            : !flags.replay.empty()  ? "--replay"
+                            : !flags.compare.empty() ? "--compare"
+                                                     : nullptr;
+  if (other != nullptr) {
+    return Status::InvalidArgument(fmt::format(
+        "--all reads, writes and mixes both on each drive, and nothing else: leave out {}", other));
+  }
+  if (!flags.nvme.empty()) return Status::Ok();
+  const char* const of_drives = !flags.require.empty()            ? "--require"
+                                : !flags.endurance_rating.empty() ? "--endurance-rating"
+                                                                  : nullptr;
+  if (of_drives == nullptr) return Status::Ok();
+  return Status::InvalidArgument(
+      fmt::format("{} is about drives: add --nvme PATH, or leave it out", of_drives));
+}
+
+Status CheckContradictions(const BenchFlags& flags) {
+  MAREA_RETURN_IF_ERROR(CheckAll(flags));
   if (flags.sweep && !flags.replay.empty()) {
     return Status::InvalidArgument("--sweep and --replay contradict each other: give one of them");
   }
@@ -127,10 +155,27 @@ Status CheckContradictions(const BenchFlags& flags) {
     return Status::InvalidArgument(
         "--compare fio takes one --nvme path, and neither --sweep nor --replay");
   }
+  if (flags.sweep && !flags.endurance_rating.empty()) {
+    return Status::InvalidArgument(
+        "--endurance-rating goes with one rate of writing, and --sweep tries many: leave out one "
+        "of them");
+  }
   return Status::Ok();
 }
 
 }  // namespace
+
+Result<uint64_t> ParseEnduranceRating(const std::string& flag, const std::string& text) {
+  std::string size = text;
+  // Makers write TBW: total bytes written.
+  const bool written = size.size() > 2 && (size.back() == 'W' || size.back() == 'w') &&
+                       (size[size.size() - 2] == 'B' || size[size.size() - 2] == 'b');
+  if (written) size.pop_back();
+  const Result<uint64_t> bytes = ParseBytes(size);
+  if (bytes.ok() && bytes.value() > 0) return bytes;
+  return Status::InvalidArgument(fmt::format(
+      "{} {}: it takes the bytes that a drive is rated for (TBW), as 600TB", flag, text));
+}
 
 Result<double> ParseRate(const std::string& flag, const std::string& text) {
   std::string size = text;
@@ -156,6 +201,11 @@ void AddBenchFlags(FlagSet& set, BenchFlags& flags) {
   set.Text("--replay", flags.replay, "PLAN", "the transfers of a step of a saved plan.json");
   set.Text("--compare", flags.compare, "fio", "five runs each of fio and marea, in turn");
   set.Text("--require", flags.require, "RATE", "exit 3 if any workload is slower, as 2GB/s");
+  set.Switch("--all", flags.all,
+             "RAM, optimizer, processor and GPU too; drives only where --nvme names them");
+  set.Text("--machine-profile", flags.machine_profile, "FILE", "where --all leaves its figures");
+  set.Text("--endurance-rating", flags.endurance_rating, "SIZE",
+           "bytes that a drive may have written to it, as 600TB: how long it lasts");
   set.Text("--io,--ioengine", flags.io, "MODE",
            "auto, io_uring, io_uring_unregistered or threads (auto)");
   set.Text("--give-up", flags.give_up, "S", "end if a drive is silent for so long (30)");
@@ -199,6 +249,17 @@ Result<BenchRun> ToBenchRun(const BenchFlags& flags) {
   }
   if (!flags.require.empty()) {
     MAREA_ASSIGN_OR_RETURN(run.require_bytes_per_second, ParseRate("--require", flags.require));
+  }
+  run.all = flags.all;
+  run.machine_profile_path = flags.machine_profile;
+  if (!flags.endurance_rating.empty()) {
+    MAREA_ASSIGN_OR_RETURN(run.endurance_rating_bytes,
+                           ParseEnduranceRating("--endurance-rating", flags.endurance_rating));
+    const bool writes = std::count(run.kinds.begin(), run.kinds.end(), WorkloadKind::kWrite) > 0;
+    if (!writes && run.replay_path.empty()) {
+      return Status::InvalidArgument(
+          "--endurance-rating needs a rate of writing: add write to --workload, or --replay PLAN");
+    }
   }
   return run;
 }

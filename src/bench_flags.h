@@ -21,7 +21,9 @@ struct BenchFlags {
   std::vector<std::string> nvme, workload;
   std::string size, seconds, block_size, queue_depth;
   std::string replay, compare, require, io, give_up;
+  std::string machine_profile, endurance_rating;
   bool sweep = false;
+  bool all = false;
   bool json = false;
 };
 
@@ -32,8 +34,8 @@ void AddBenchFlags(FlagSet& set, BenchFlags& flags);
 std::vector<std::string> SpreadNvmePaths(const std::vector<std::string>& words);
 
 struct BenchRun {
-  std::vector<std::string> folders;
-  std::vector<WorkloadKind> kinds;  // empty if only a plan is replayed
+  std::vector<std::string> folders;  // may be empty with `all`
+  std::vector<WorkloadKind> kinds;   // empty if only a plan is replayed
   BenchShape shape;
   uint64_t file_bytes = 0;  // of each path, for all but a replay
   double seconds = 0;       // of a measurement
@@ -41,6 +43,9 @@ struct BenchRun {
   std::string replay_path;
   bool compare_fio = false;
   std::optional<double> require_bytes_per_second;
+  bool all = false;                  // the machine, too
+  std::string machine_profile_path;  // where its profile goes; empty: nowhere
+  std::optional<uint64_t> endurance_rating_bytes;
   std::optional<IoMode> mode;
   double give_up_seconds = 30;
   bool json = false;
@@ -51,6 +56,9 @@ Result<BenchRun> ToBenchRun(const BenchFlags& flags);
 
 // "300MB/s", "2GiB/s", "1.5G", in bytes a second.
 Result<double> ParseRate(const std::string& flag, const std::string& text);
+
+// "600TB", "600TBW": bytes that a drive is rated to have written to it.
+Result<uint64_t> ParseEnduranceRating(const std::string& flag, const std::string& text);
 
 // A plan.json that has been proved free of races.
 Result<PlanFile> ReadReplayPlan(const std::string& path);

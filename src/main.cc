@@ -26,7 +26,7 @@ constexpr Command kCommands[] = {
     {"train", "train a model within budgets of VRAM, RAM and NVMe", RunTrainCommand},
     {"plan", "say what a run would place where and do in a step, and train nothing",
      RunPlanCommand},
-    {"bench", "measure what NVMe drives give a training run", RunBenchCommand},
+    {"bench", "measure what NVMe drives and the machine give a training run", RunBenchCommand},
     {"inspect", "describe an arena, a model folder, a safetensors file or a plan",
      RunInspectCommand},
     {"report", "say what this machine has, what works, and what does not and why",

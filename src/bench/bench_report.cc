@@ -168,6 +168,10 @@ std::string ReportJson(const BenchReport& report) {
     for (const FioComparison& each : report.comparisons)
       comparisons.push_back(ComparisonJson(each));
   }
+  if (!report.endurance.empty()) json["endurance"] = EnduranceJson(report.endurance);
+  if (report.machine.has_value()) {
+    json["machine_profile"] = ordered_json::parse(ToJson(*report.machine));
+  }
   return DumpJson(json, JsonStyle::kPretty) + "\n";
 }
 

@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/plan/machine_profile.h"
 #include "src/bench/bench_session.h"
+#include "src/bench/endurance.h"
 #include "src/bench/fio_peer.h"
 
 namespace marea {
@@ -19,9 +21,12 @@ struct BenchReport {
   std::vector<BenchResult> results;
   std::vector<FioComparison> comparisons;
   std::optional<BenchShape> best;  // of a sweep
+  std::vector<EnduranceEstimate> endurance;
+  std::optional<MachineProfile> machine;
 };
 
-// {"environment", "results", "best"}, and "comparison" where there is one; ends in a newline.
+// {"environment", "results", "best"}, and "comparison", "endurance" and "machine_profile" where
+// there is one; ends in a newline.
 std::string ReportJson(const BenchReport& report);
 
 // The drives, one paragraph each: what they are and what marks their figures.

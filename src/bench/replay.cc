@@ -182,6 +182,13 @@ Result<Replay> Replay::Make(const StepPlan& plan, uint32_t micro_count, uint32_t
     replay.needs_.in_flight_max += std::max<uint32_t>(1, plan.lane_depth[static_cast<int>(lane)]);
   }
   replay.DealOut(file_count);
+  replay.needs_.file_write_bytes.assign(file_count, 0);
+  for (const Op& op : plan.ops) {
+    if (op.kind != OpKind::kWrite || !Active(op, mask)) continue;
+    const Access& access = FileAccess(op);
+    const uint32_t file = replay.HomeOf(FileBegin(plan, access)).file;
+    replay.needs_.file_write_bytes[file] += RoundUp(access.bytes, kPageBytes);
+  }
   return replay;
 }
 

@@ -21,6 +21,7 @@ struct ReplayNeeds {
   std::vector<uint64_t> file_bytes;  // by file, whole pages
   uint64_t read_bytes = 0;           // a step
   uint64_t write_bytes = 0;
+  std::vector<uint64_t> file_write_bytes;  // of those, by file
   uint64_t transfer_bytes_max = 0;
   uint32_t in_flight_max = 0;  // transfers
 };

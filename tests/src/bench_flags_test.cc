@@ -27,6 +27,7 @@ TEST(BenchFlagsTest, DefaultsMeasureEverything) {
   EXPECT_EQ(run.file_bytes, 4 * kGiB);
   EXPECT_EQ(run.seconds, 5);
   EXPECT_FALSE(run.mode.has_value());
+  EXPECT_FALSE(run.all);
 }
 
 TEST(BenchFlagsTest, PathsMayFollowOneFlagOrSeveral) {
@@ -64,6 +65,30 @@ TEST(BenchFlagsTest, RatesAreInBytesASecond) {
   EXPECT_EQ(ParseRate("--require", "1.5G").value(), 1.5 * kGiB);
 }
 
+TEST(BenchFlagsTest, AllNeedsNoDrive) {
+  const BenchRun bare = ParseBench({"--all", "--machine-profile", "m.json"}).value();
+  EXPECT_TRUE(bare.all);
+  EXPECT_TRUE(bare.folders.empty());
+  EXPECT_EQ(bare.machine_profile_path, "m.json");
+  const BenchRun drives = ParseBench({"--all", "--nvme", "a", "b", "--require", "1GB/s"}).value();
+  EXPECT_EQ(drives.folders.size(), 2u);
+  EXPECT_EQ(drives.kinds, (std::vector<WorkloadKind>{WorkloadKind::kRead, WorkloadKind::kWrite,
+                                                     WorkloadKind::kMixed}));
+  EXPECT_FALSE(ParseBench({"--nvme", "a"}).value().all);
+}
+
+TEST(BenchFlagsTest, AnEnduranceRatingIsASize) {
+  const auto rating = [](const std::string& text) {
+    return ParseBench({"--nvme", "a", "--endurance-rating", text}).value().endurance_rating_bytes;
+  };
+  EXPECT_EQ(rating("600TB"), 600'000'000'000'000u);
+  EXPECT_EQ(rating("600TBW"), 600'000'000'000'000u);
+  EXPECT_EQ(rating("1.5PB"), 1'500'000'000'000'000u);
+  EXPECT_FALSE(ParseBench({"--nvme", "a"}).value().endurance_rating_bytes.has_value());
+  EXPECT_TRUE(ParseBench({"--nvme", "a", "--replay", "p", "--endurance-rating", "1TB"}).ok());
+  EXPECT_TRUE(ParseBench({"--nvme", "a", "--rw", "write", "--endurance-rating", "1TB"}).ok());
+}
+
 TEST(BenchFlagsTest, WhatHasNoSenseIsRefusedInOneSentence) {
   struct Case {
     std::vector<std::string> words;
@@ -91,6 +116,19 @@ TEST(BenchFlagsTest, WhatHasNoSenseIsRefusedInOneSentence) {
       {{"--nvme", "a", "--sweep", "--bs", "1M"}, {"--sweep", "--block-size"}},
       {{"--nvme", "a", "--blocksize", "1M"}, {"--blocksize", "--block-size"}},
       {{"a", "--nvme"}, {"'a'"}},
+      {{"--nvme", "a", "--machine-profile", "m"}, {"--machine-profile", "add --all"}},
+      {{"--all", "--nvme", "a", "--rw", "read"}, {"--all", "leave out --workload"}},
+      {{"--all", "--nvme", "a", "--sweep"}, {"--all", "leave out --sweep"}},
+      {{"--all", "--nvme", "a", "--replay", "x"}, {"--all", "leave out --replay"}},
+      {{"--all", "--nvme", "a", "--compare", "fio"}, {"--all", "leave out --compare"}},
+      {{"--all", "--require", "1GB/s"}, {"--require", "--nvme PATH"}},
+      {{"--all", "--endurance-rating", "1TB"}, {"--endurance-rating", "--nvme PATH"}},
+      {{"--nvme", "a", "--endurance-rating", "much"}, {"--endurance-rating much", "600TB"}},
+      {{"--nvme", "a", "--endurance-rating", "0"}, {"--endurance-rating 0", "600TB"}},
+      {{"--nvme", "a", "--endurance-rating", "W"}, {"--endurance-rating W"}},
+      {{"--nvme", "a", "--sweep", "--endurance-rating", "1TB"}, {"--endurance-rating", "--sweep"}},
+      {{"--nvme", "a", "--rw", "read", "--endurance-rating", "1TB"},
+       {"--endurance-rating", "--workload", "--replay"}},
   };
   for (const Case& each : cases) {
     const Result<BenchRun> run = ParseBench(each.words);

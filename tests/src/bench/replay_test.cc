@@ -90,7 +90,9 @@ TEST(ReplayTest, PlaysWholeStepsInThePlansOrder) {
         const std::vector<BenchTransfer>& lane = lanes[direction];
         ASSERT_EQ(lane.size() % expected.size(), 0u);
         uint64_t bytes = 0;
+        std::vector<uint64_t> file_bytes(needs.file_bytes.size(), 0);
         for (size_t i = 0; i < lane.size(); ++i) {
+          file_bytes[lane[i].file] += lane[i].bytes;
           EXPECT_EQ(lane[i].bytes, expected[i % expected.size()]);
           // The same place in every step.
           EXPECT_EQ(lane[i].offset, lane[i % expected.size()].offset);
@@ -98,6 +100,10 @@ TEST(ReplayTest, PlaysWholeStepsInThePlansOrder) {
         }
         EXPECT_EQ(bytes,
                   (read ? needs.read_bytes : needs.write_bytes) * (lane.size() / expected.size()));
+        for (size_t file = 0; !read && file < file_bytes.size(); ++file) {
+          EXPECT_EQ(file_bytes[file],
+                    needs.file_write_bytes[file] * (lane.size() / expected.size()));
+        }
       }
     }
   }
