@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "io/memory_limits.h"
+#include "io/mutex.h"
 #include "io/transfer_set.h"
 #include "io/units.h"
 #include "io/uring_device.h"
@@ -76,7 +77,18 @@ UringProbe ExplainRefusal(int error_number) {
   return probe;
 }
 
+// Held while a ring is made or given back. A ring's memory may have been another's, of another
+// thread; liburing maps it without libc, so that a thread sanitizer knows of the change of hands by
+// this lock alone.
+Mutex g_ring_memory;
+
+void ExitRing(io_uring* ring) {
+  MutexLock lock(g_ring_memory);
+  io_uring_queue_exit(ring);
+}
+
 int InitRing(unsigned entries, io_uring* ring, unsigned* flags) {
+  MutexLock lock(g_ring_memory);
   int result = -EINVAL;
   for (const unsigned choice : kFlagChoices) {
     io_uring_params params{};
@@ -92,7 +104,11 @@ int InitRing(unsigned entries, io_uring* ring, unsigned* flags) {
 
 UringProbe ProbeUring() {
   io_uring ring{};
-  const int opened = io_uring_queue_init(2, &ring, 0);
+  int opened = 0;
+  {
+    MutexLock lock(g_ring_memory);
+    opened = io_uring_queue_init(2, &ring, 0);
+  }
   if (opened < 0) return ExplainRefusal(-opened);
   UringProbe probe;
   io_uring_probe* const operations = io_uring_get_probe_ring(&ring);
@@ -108,8 +124,13 @@ UringProbe ProbeUring() {
     if (entered < 0) probe = ExplainRefusal(-entered);
   }
   if (operations != nullptr) io_uring_free_probe(operations);
-  io_uring_queue_exit(&ring);
+  ExitRing(&ring);
   return probe;
+}
+
+void Ring::Exit::operator()(io_uring* ring) const {
+  ExitRing(ring);
+  delete ring;
 }
 
 Status Ring::Open(unsigned entries) {

@@ -31,10 +31,7 @@ class Ring {
 
  private:
   struct Exit {
-    void operator()(io_uring* ring) const {
-      io_uring_queue_exit(ring);
-      delete ring;
-    }
+    void operator()(io_uring* ring) const;
   };
   std::unique_ptr<io_uring, Exit> ring_;  // set once it is open
   unsigned flags_ = 0;

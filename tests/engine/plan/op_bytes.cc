@@ -70,7 +70,7 @@ void WriteResult(const Op& op, uint32_t op_index, uint64_t read_hash, Spans span
 bool HoldsResult(const Op& op, uint32_t op_index, uint64_t read_hash, Spans spans) {
   std::vector<std::byte> expected;
   for (size_t i = 0; i < spans.size(); ++i) {
-    if (!Writes(op.accesses[i].mode)) continue;
+    if (!Writes(op.accesses[i].mode) || spans[i].empty()) continue;
     expected.resize(spans[i].size());
     FillBytes(ResultSeed(op_index, read_hash, i), expected);
     if (std::memcmp(expected.data(), spans[i].data(), expected.size()) != 0) return false;

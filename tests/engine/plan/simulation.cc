@@ -226,7 +226,7 @@ Status Simulation::CheckHomes() {
         access_->Read(buffer.content.kind, buffer.content.group, buffer.content.first_byte, found)
             .WithContext("homes"));
     const std::span<const std::byte> expected = reference_.buffer(i);
-    if (found.size() != expected.size() ||
+    if (found.size() != expected.size() || found.empty() ||
         std::memcmp(found.data(), expected.data(), found.size()) != 0) {
       return Status::Failed(fmt::format("{} of group {} ends with other bytes than the serial run",
                                         ShardKindName(buffer.content.kind), buffer.content.group));
