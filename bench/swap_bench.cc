@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "engine/plan/plan_compiler.h"
+#include "engine/plan/plan_totals.h"
 #include "io/block_device_factory.h"
 #include "io/data_file.h"
 #include "io/pinned_arena.h"
@@ -174,15 +175,6 @@ class InstantEngine final : public OpRunner {
   void Start(const OpCall& /*call*/, Completion done) override { done(Status::Ok()); }
 };
 
-// Bytes that one turn with everything moves between RAM and NVMe.
-uint64_t DriveBytes(const StepPlan& plan) {
-  uint64_t bytes = 0;
-  for (const Op& op : plan.ops) {
-    if (op.lane == Lane::kNvmeRead || op.lane == Lane::kNvmeWrite) bytes += op.accesses[0].bytes;
-  }
-  return bytes;
-}
-
 Status Initialise(const StepPlan& plan, ShardAccess& access) {
   for (const Buffer& buffer : plan.buffers) {
     if (buffer.ring != kHomeRing || buffer.content.kind >= ShardKind::kGradient) continue;
@@ -238,7 +230,10 @@ void BM_Turns(benchmark::State& state, StepMask mask) {
   if (!status.ok() || !drained.ok()) {
     state.SkipWithError((status.ok() ? drained : status).message().c_str());
   }
-  state.SetBytesProcessed(static_cast<int64_t>(DriveBytes(plan)) * kTurns * state.iterations());
+  const PlannedLanes lanes = CountLanes(plan, mask);
+  const uint64_t drive_bytes = lanes[static_cast<size_t>(Lane::kNvmeRead)].bytes +
+                               lanes[static_cast<size_t>(Lane::kNvmeWrite)].bytes;
+  state.SetBytesProcessed(static_cast<int64_t>(drive_bytes) * kTurns * state.iterations());
   // The share of the time in which the lane had something under way.
   const SwapSnapshot moved = Difference(stats.Snapshot(), before);
   for (const Lane lane : {Lane::kNvmeRead, Lane::kNvmeWrite}) {

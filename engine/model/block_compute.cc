@@ -4,11 +4,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty_like.h>
-#include <c10/util/Exception.h>
-#include <fmt/format.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <exception>
 #include <utility>
 #include <vector>
 
@@ -19,6 +16,7 @@
 #include "engine/model/loss.h"
 #include "engine/model/reduce.h"
 #include "engine/model/tensor_views.h"
+#include "engine/model/torch_guard.h"
 #include "io/check.h"
 
 namespace marea {
@@ -26,21 +24,6 @@ namespace {
 
 // Are weights leaves whose gradient autograd computes?
 enum class Gradients : uint8_t { kNone, kWanted };
-
-// The one place where torch's exceptions become Statuses.
-template <typename Work>
-Status Guarded(const std::string& what, Work work) {
-  try {
-    return work();
-  } catch (const c10::OutOfMemoryError& error) {
-    return Status::DoesNotFit(fmt::format("{}: torch ran out of memory for temporaries: {}", what,
-                                          error.what_without_backtrace()));
-  } catch (const c10::Error& error) {
-    return Status::Failed(fmt::format("{}: {}", what, error.what_without_backtrace()));
-  } catch (const std::exception& error) {
-    return Status::Failed(fmt::format("{}: {}", what, error.what()));
-  }
-}
 
 }  // namespace
 

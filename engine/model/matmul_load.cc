@@ -7,14 +7,13 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/randn.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-#include <c10/util/Exception.h>
 #include <fmt/format.h>
 
 #include <cmath>
-#include <exception>
 #include <utility>
 
 #include "engine/model/tensor_views.h"
+#include "engine/model/torch_guard.h"
 
 namespace marea {
 namespace {
@@ -24,21 +23,7 @@ constexpr int64_t kGpuSize = 8192;
 // Some ten milliseconds on the fastest GPU: waiting for the stream costs thousandths of that.
 constexpr int kGpuProducts = 16;
 
-// The library's exceptions end here.
-template <typename Body>
-Status Guarded(Body body) {
-  try {
-    const at::NoGradGuard no_grad;
-    return body();
-  } catch (const c10::OutOfMemoryError&) {
-    return Status::DoesNotFit("the matrices of the product do not fit into free memory");
-  } catch (const c10::Error& error) {
-    return Status::Failed(
-        fmt::format("the matrix product failed: {}", error.what_without_backtrace()));
-  } catch (const std::exception& error) {
-    return Status::Failed(fmt::format("the matrix product failed: {}", error.what()));
-  }
-}
+constexpr const char* kWhat = "the matrix product";
 
 }  // namespace
 
@@ -90,7 +75,8 @@ Result<std::unique_ptr<MatmulLoad>> MatmulLoad::Make(Precision precision, std::o
                                              .right = {},
                                              .product = {}});
   State& made = *state;
-  MAREA_RETURN_IF_ERROR(Guarded([&] {
+  MAREA_RETURN_IF_ERROR(Guarded(kWhat, [&] {
+    const at::NoGradGuard no_grad;
     const auto options = at::TensorOptions().dtype(TypeOf(precision)).device(device);
     made.left = at::randn({made.size, made.size}, options);
     made.right = at::randn({made.size, made.size}, options);
@@ -102,7 +88,8 @@ Result<std::unique_ptr<MatmulLoad>> MatmulLoad::Make(Precision precision, std::o
 }
 
 Status MatmulLoad::Run() {
-  return Guarded([&] {
+  return Guarded(kWhat, [&] {
+    const at::NoGradGuard no_grad;
     state_->Multiply();
     return Status::Ok();
   });
