@@ -47,4 +47,10 @@ add_library(marea_cuda INTERFACE)
 target_include_directories(marea_cuda SYSTEM INTERFACE ${MAREA_CUDA_INCLUDE_DIR})
 target_link_libraries(marea_cuda INTERFACE ${MAREA_CUDART_STATIC} ${CMAKE_DL_LIBS} rt Threads::Threads)
 target_compile_definitions(marea_cuda INTERFACE MAREA_CUDA=1)
+
+# NCCL's header, from the wheel beside torch or a package; the library is loaded at run time.
+find_path(MAREA_NCCL_INCLUDE_DIR nccl.h HINTS ${MAREA_TORCH_DIR}/../nvidia/nccl/include REQUIRED)
+add_library(marea_nccl INTERFACE)
+target_include_directories(marea_nccl SYSTEM INTERFACE ${MAREA_NCCL_INCLUDE_DIR})
+
 message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION}, ${CMAKE_CUDA_ARCHITECTURES}, ${MAREA_CUDART_STATIC}")

@@ -8,19 +8,17 @@
 namespace marea {
 namespace {
 
-constexpr uint32_t kComputeQueueMax = 8;
+constexpr uint32_t kQueueMax = 8;
 
 }  // namespace
 
-Result<std::unique_ptr<Device>> CpuDevice::Create(uint64_t vram_bytes) {
+Result<std::unique_ptr<Device>> CpuDevice::Create(uint64_t vram_bytes, int numa_node) {
   ArenaOptions options;
   options.bytes = std::max(kPageBytes, vram_bytes);
+  options.numa_node = numa_node;
   MAREA_ASSIGN_OR_RETURN(PinnedArena arena, PinnedArena::Create(options));
   return std::unique_ptr<Device>(new CpuDevice(std::move(arena)));
 }
-
-CpuDevice::CpuDevice(PinnedArena arena)
-    : arena_(std::move(arena)), compute_("compute", kComputeQueueMax) {}
 
 CpuDevice::~CpuDevice() {
   (void)Shutdown();
@@ -31,13 +29,18 @@ void CpuDevice::Start(std::span<std::byte> destination, std::span<const std::byt
   copies_.Start(destination, source, direction, call, std::move(done));
 }
 
-void CpuDevice::Compute(const OpCall& /*call*/, std::function<Status()> work, Completion done) {
-  compute_.Post([work = std::move(work), done = std::move(done)] { done(work()); });
+void CpuDevice::Run(const OpCall& call, std::function<Status()> work, Completion done) {
+  const Lane lane = call.op().lane;
+  std::unique_ptr<LaneThread>& thread = lanes_[static_cast<int>(lane)];
+  if (!thread) thread = std::make_unique<LaneThread>(LaneName(lane), kQueueMax);
+  thread->Post([work = std::move(work), done = std::move(done)] { done(work()); });
 }
 
 Status CpuDevice::Shutdown() {
   copies_.Shutdown();
-  compute_.Shutdown();
+  for (const std::unique_ptr<LaneThread>& lane : lanes_) {
+    if (lane) lane->Shutdown();
+  }
   return arena_.Shutdown();
 }
 

@@ -3,9 +3,11 @@
 // Thread rule: as Device.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "io/pinned_arena.h"
@@ -18,12 +20,12 @@ namespace marea {
 class CpuDevice final : public Device {
  public:
   // DoesNotFit or Unavailable where the arena cannot be had.
-  static Result<std::unique_ptr<Device>> Create(uint64_t vram_bytes);
+  static Result<std::unique_ptr<Device>> Create(uint64_t vram_bytes, int numa_node = kAnyNumaNode);
   ~CpuDevice() override;
 
   void Start(std::span<std::byte> destination, std::span<const std::byte> source,
              CopyDirection direction, const OpCall* call, Completion done) override;
-  void Compute(const OpCall& call, std::function<Status()> work, Completion done) override;
+  void Run(const OpCall& call, std::function<Status()> work, Completion done) override;
 
   std::span<std::byte> vram() const override { return arena_.bytes(); }
   LaunchDepth launch_depth() const override { return {}; }
@@ -33,11 +35,11 @@ class CpuDevice final : public Device {
   Status Shutdown() override;
 
  private:
-  explicit CpuDevice(PinnedArena arena);
+  explicit CpuDevice(PinnedArena arena) : arena_(std::move(arena)) {}
 
   PinnedArena arena_;
   MemcpyDeviceCopy copies_;
-  LaneThread compute_;
+  std::array<std::unique_ptr<LaneThread>, kLaneCount> lanes_;  // each made at its first op
 };
 
 }  // namespace marea

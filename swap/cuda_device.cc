@@ -18,12 +18,15 @@ namespace {
 // How many ops a stream may hold: enough that it never runs dry while the next are enqueued.
 constexpr uint32_t kCopyLaunchDepth = 8;
 constexpr uint32_t kComputeLaunchDepth = 4;
+constexpr uint32_t kCommLaunchDepth = 4;
 // RAM is pinned in pieces of this size by so many threads.
 constexpr uint64_t kPinPieceBytes = kGiB;
 constexpr uint64_t kPinThreadsMax = 8;
 
 class CudaRegistrar final : public MemoryRegistrar {
  public:
+  explicit CudaRegistrar(int gpu) : gpu_(gpu) {}
+
   Status Register(std::span<std::byte> memory) override {
     const Status status = ForPieces(memory, [&](std::span<std::byte> piece) {
       const cudaError_t error =
@@ -58,7 +61,7 @@ class CudaRegistrar final : public MemoryRegistrar {
   // Calls `work` for every piece, from several threads. The first failure in order of address; on
   // failure of Register the process is about to end, so pieces stay as they are.
   template <typename Work>
-  static Status ForPieces(std::span<std::byte> memory, Work work) {
+  Status ForPieces(std::span<std::byte> memory, Work work) const {
     const uint64_t pieces = DivideRoundUp(memory.size(), kPinPieceBytes);
     std::vector<Status> statuses(pieces, Status::Ok());
     const auto run = [&](uint64_t first, uint64_t step) {
@@ -69,7 +72,12 @@ class CudaRegistrar final : public MemoryRegistrar {
     };
     const uint64_t threads = std::min(pieces, kPinThreadsMax);
     std::vector<std::thread> helpers;
-    for (uint64_t i = 1; i < threads; ++i) helpers.emplace_back(run, i, threads);
+    for (uint64_t i = 1; i < threads; ++i) {
+      helpers.emplace_back([&, i] {
+        (void)cudaSetDevice(gpu_);  // new threads begin on GPU 0
+        run(i, threads);
+      });
+    }
     run(0, std::max<uint64_t>(threads, 1));
     for (std::thread& helper : helpers) helper.join();
     for (Status& status : statuses) {
@@ -78,28 +86,33 @@ class CudaRegistrar final : public MemoryRegistrar {
     return Status::Ok();
   }
 
+  const int gpu_;
   std::vector<std::span<std::byte>> pinned_;  // changes only while nothing is copied
 };
 
 class CudaDevice final : public Device {
  public:
   CudaDevice(const StepPlan& plan, const CudaDeviceOptions& options)
-      : plan_(plan), options_(options) {
+      : plan_(plan), options_(options), registrar_(options.gpu) {
     depth_[static_cast<int>(Lane::kH2d)] = kCopyLaunchDepth;
     depth_[static_cast<int>(Lane::kD2h)] = kCopyLaunchDepth;
     depth_[static_cast<int>(Lane::kCompute)] = kComputeLaunchDepth;
+    if (options.comm_stream) depth_[static_cast<int>(Lane::kComm)] = kCommLaunchDepth;
   }
   ~CudaDevice() override { (void)Shutdown(); }
 
   Status Initialise() {
     MAREA_RETURN_IF_ERROR(Allocate());
-    for (const Lane lane : {Lane::kH2d, Lane::kD2h, Lane::kCompute}) {
+    for (const Lane lane : {Lane::kH2d, Lane::kD2h, Lane::kCompute, Lane::kComm}) {
       StreamLane::Options options;
       options.name = LaneName(lane);
       options.gpu = options_.gpu;
       options.launch_depth = depth_[static_cast<int>(lane)];
+      if (options.launch_depth == 0) continue;
       if (lane == Lane::kCompute) {
         options.stream = static_cast<cudaStream_t>(options_.compute_stream);
+      } else if (lane == Lane::kComm) {
+        options.stream = static_cast<cudaStream_t>(options_.comm_stream);
       }
       MAREA_ASSIGN_OR_RETURN(lanes_[static_cast<int>(lane)], StreamLane::Create(options));
     }
@@ -119,8 +132,8 @@ class CudaDevice final : public Device {
         std::move(done));
   }
 
-  void Compute(const OpCall& call, std::function<Status()> work, Completion done) override {
-    LaneOf(Lane::kCompute).Run(OrderOf(&call), std::move(work), std::move(done));
+  void Run(const OpCall& call, std::function<Status()> work, Completion done) override {
+    LaneOf(call.op().lane).Run(OrderOf(&call), std::move(work), std::move(done));
   }
 
   std::span<std::byte> vram() const override { return vram_; }

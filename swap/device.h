@@ -1,10 +1,10 @@
-// What trains: memory of its own (VRAM), and the lanes h2d, d2h and compute.
+// What trains: memory of its own (VRAM), and the lanes h2d, d2h, compute and comm.
 //
 // Implementations: cpu_device (VRAM is an arena in RAM, lanes are threads) and cuda_device (lanes
 // are streams). The rest of marea sees this interface only, and device addresses as plain bytes
 // that the CPU must not touch.
 //
-// Owner: the run; outlives the swapper and the executor. Thread rule: Start and Compute from one
+// Owner: the run; outlives the swapper and the executor. Thread rule: Start and Run from one
 // thread at a time (the executor's); the other calls from the run's thread while no op is in
 // flight.
 #pragma once
@@ -30,10 +30,10 @@ using LaunchDepth = std::array<uint32_t, kLaneCount>;
 
 class Device : public DeviceCopy {
  public:
-  // Runs `work` on the compute lane's own thread; calls come in order, one at a time. On a GPU
-  // `work` enqueues on compute_stream(), behind what the op waits for, and returns at once; `done`
-  // is called when the device is through. Never blocks.
-  virtual void Compute(const OpCall& call, std::function<Status()> work, Completion done) = 0;
+  // Runs `work` on the own thread of the op's lane, compute or comm; a lane's calls come in order,
+  // one at a time. On a GPU `work` puts what it does into the lane's stream, behind what the op
+  // waits for, and returns at once; `done` is called when the device is through. Never blocks.
+  virtual void Run(const OpCall& call, std::function<Status()> work, Completion done) = 0;
 
   // The one allocation that plan offsets are relative to. Gone after Shutdown.
   virtual std::span<std::byte> vram() const = 0;

@@ -42,8 +42,8 @@ Status JudgeCount(const GpuAnswers& answers) {
   }
   if (answers.facts.index < answers.count) return Status::Ok();
   return Status::Unavailable(
-      fmt::format("GPU {} was asked for but there are {}; see "
-                  "CUDA_VISIBLE_DEVICES",
+      fmt::format("GPU {} was asked for but there are {} (each rank of a machine needs one); see "
+                  "CUDA_VISIBLE_DEVICES, start fewer ranks, or pass --device cpu",
                   answers.facts.index, answers.count));
 }
 
@@ -82,6 +82,11 @@ bool BuiltWithCuda() {
 
 bool HasNvidiaDriver() {
   return ::access("/dev/nvidiactl", F_OK) == 0;
+}
+
+int CountGpus() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
 Status JudgeGpu(const GpuAnswers& answers) {

@@ -31,6 +31,9 @@ bool BuiltWithCuda();
 // Does this machine have NVIDIA's driver? Cheap; starts nothing.
 bool HasNvidiaDriver();
 
+// How many GPUs this process sees; 0 where CUDA does not work.
+int CountGpus();
+
 // Unavailable, with the reason and the remedy: a build without CUDA, no driver, a driver older than
 // the build, no GPU, a GPU older than the build's code, a GPU in use exclusively or out of memory.
 Result<GpuFacts> ProbeGpu(int index);

@@ -21,6 +21,10 @@ bool HasNvidiaDriver() {
   return false;
 }
 
+int CountGpus() {
+  return 0;
+}
+
 Result<GpuFacts> ProbeGpu(int /*index*/) {
   return NoCuda();
 }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/comm/nccl_communicator.h"
 #include "engine/model/torch_runtime.h"
 #include "engine/report/version.h"
 
@@ -53,9 +54,15 @@ Result<Facts> FactsOf(const RunSetup& setup) {
   const TrainingConfig& config = setup.config;
   MAREA_ASSIGN_OR_RETURN(const std::string weights, DigestOf(setup.weights.get(), *setup.model));
   const OptimizerConfig& optimizer = config.optimizer;
+  std::string nccl = "none";
+  if (setup.gpu) {
+    MAREA_ASSIGN_OR_RETURN(nccl, NcclVersion());
+  }
   Facts facts = {
       {"version of marea", Version()},
       {"version of torch", TorchVersion()},
+      {"device (pass --device)", setup.gpu ? "cuda" : "cpu"},
+      {"version of NCCL", nccl},
       {"model", setup.folder.config_text},
       {"choice of initial weights", weights},
       {"seed", fmt::format("{}", setup.options.seed)},
@@ -88,6 +95,17 @@ Result<Facts> FactsOf(const RunSetup& setup) {
   return facts;
 }
 
+Status Connect(const RunSetup& setup, const Facts& facts, RunRanks& ranks) {
+  RankGroup& group = *ranks.group;
+  MAREA_RETURN_IF_ERROR(group.Agree(facts));
+  MAREA_ASSIGN_OR_RETURN(ranks.shards, MakeGlooCommunicator(group, "shards"));
+  MAREA_ASSIGN_OR_RETURN(ranks.sums, MakeGlooCommunicator(group, "sums"));
+  if (setup.gpu) {
+    MAREA_ASSIGN_OR_RETURN(ranks.gpus, MakeNcclCommunicator(group, "gpus", *setup.gpu));
+  }
+  return Status::Ok();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<RunRanks>> JoinRanks(const RunSetup& setup) {
@@ -102,14 +120,14 @@ Result<std::unique_ptr<RunRanks>> JoinRanks(const RunSetup& setup) {
   }
   MAREA_ASSIGN_OR_RETURN(const Facts facts, FactsOf(setup));
   MAREA_ASSIGN_OR_RETURN(ranks->group, RankGroup::Join(setup.world, options));
-  const Status agreed = ranks->group->Agree(facts);
-  if (agreed.code() == ErrorCode::kInvalidArgument) {
+  const Status met = Connect(setup, facts, *ranks);
+  if (met.code() == ErrorCode::kInvalidArgument) {
     // All ranks know, and leave together: none takes another's end for a death.
     (void)ranks->group->Leave();
+  } else if (!met.ok()) {
+    ranks->group->Fail(met);
   }
-  MAREA_RETURN_IF_ERROR(agreed);
-  MAREA_ASSIGN_OR_RETURN(ranks->lane, MakeGlooCommunicator(*ranks->group, "lane"));
-  MAREA_ASSIGN_OR_RETURN(ranks->sums, MakeGlooCommunicator(*ranks->group, "sums"));
+  MAREA_RETURN_IF_ERROR(met);
   return ranks;
 }
 

@@ -45,6 +45,10 @@ RunResources::~RunResources() {
   (void)Shutdown();
 }
 
+int RunResources::NumaNode() const {
+  return setup_.numa_node.value_or(kAnyNumaNode);
+}
+
 Status RunResources::OpenDevice() {
   const StepPlan& plan = setup_.planned.plan;
   const uint64_t vram_bytes = plan.space_bytes[static_cast<int>(Space::kVram)];
@@ -55,9 +59,10 @@ Status RunResources::OpenDevice() {
     options.gpu = setup_.gpu->index;
     options.vram_bytes = vram_bytes;
     options.compute_stream = TorchComputeStream(setup_.gpu->index);
+    if (ranks_) options.comm_stream = ranks_->lane().stream();
     MAREA_ASSIGN_OR_RETURN(device_, MakeCudaDevice(plan, options));
   } else {
-    MAREA_ASSIGN_OR_RETURN(device_, CpuDevice::Create(vram_bytes));
+    MAREA_ASSIGN_OR_RETURN(device_, CpuDevice::Create(vram_bytes, NumaNode()));
   }
   bases_[static_cast<int>(Space::kVram)] = device_->vram().data();
   warnings_.insert(warnings_.end(), device_->warnings().begin(), device_->warnings().end());
@@ -83,6 +88,7 @@ Status RunResources::AllocateArenas() {
   const auto allocate = [&](Space space, std::optional<PinnedArena>& arena) -> Status {
     ArenaOptions options;
     options.bytes = std::max(kPageBytes, space_bytes[static_cast<int>(space)]);
+    options.numa_node = NumaNode();
     options.registrar = device_->registrar();
     MAREA_ASSIGN_OR_RETURN(arena, PinnedArena::Create(options));
     bases_[static_cast<int>(space)] = arena->bytes().data();
@@ -128,7 +134,7 @@ Status RunResources::MakeRunners() {
   options.simd_level = setup_.simd_level;
   options.stop = &stop_;
   if (ranks_) {
-    options.comm = ranks_->lane.get();
+    options.comm = &ranks_->lane();
     options.sums = ranks_->sums.get();
   }
   MAREA_ASSIGN_OR_RETURN(step_runner_, StepRunner::Create(options));

@@ -62,6 +62,7 @@ class RunResources {
  private:
   RunResources(const RunSetup& setup, const RunRanks* ranks, const std::atomic<bool>& stop)
       : setup_(setup), ranks_(ranks), stop_(stop), store_paths_(setup.store_paths) {}
+  int NumaNode() const;  // where memory is to be
   Status OpenDevice();
   Status MeasurePathSpeeds();
   Status AllocateArenas();

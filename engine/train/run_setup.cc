@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <iterator>
 
+#include "engine/comm/nccl_communicator.h"
 #include "engine/config/deepspeed_config.h"
 #include "engine/model/torch_cuda.h"
 #include "engine/model/torch_runtime.h"
+#include "engine/train/numa_home.h"
 #include "engine/train/run_ranks.h"
 #include "io/memory_limits.h"
 #include "io/topology.h"
@@ -52,9 +54,11 @@ Status CheckFlags(const RunOptions& options) {
   return Status::Ok();
 }
 
-// Takes the GPU if it can be used; auto goes on without.
+// Takes this rank's GPU if it can be used; auto goes on without. The ranks of a machine count
+// through its GPUs; where a launcher lets each see only its own, that is the first.
 Status ChooseGpu(RunSetup& setup) {
-  Result<GpuFacts> gpu = ProbeGpu(0);
+  const int index = CountGpus() == 1 ? 0 : static_cast<int>(setup.world.local_rank);
+  Result<GpuFacts> gpu = ProbeGpu(index);
   Status status = gpu.status();
   if (status.ok()) status = LoadTorchCuda();
   if (status.ok()) {
@@ -71,16 +75,7 @@ Status ChooseGpu(RunSetup& setup) {
 
 Status ChooseDevice(RunSetup& setup) {
   const DeviceChoice choice = setup.options.device;
-  if (setup.world.size > 1 && choice == DeviceChoice::kCuda) {
-    return Status::InvalidArgument(
-        "--device cuda: several ranks compute on the CPU only so far; pass --device cpu, or start "
-        "one rank");
-  }
-  if (choice == DeviceChoice::kAuto && setup.world.size > 1 && HasNvidiaDriver()) {
-    setup.notices.push_back("computing on the CPU: several ranks do so far, with a GPU or without");
-  } else if (choice != DeviceChoice::kCpu && setup.world.size == 1) {
-    MAREA_RETURN_IF_ERROR(ChooseGpu(setup));
-  }
+  if (choice != DeviceChoice::kCpu) MAREA_RETURN_IF_ERROR(ChooseGpu(setup));
   if (!setup.gpu && setup.options.optimizer_device == OptimizerDevice::kGpu) {
     return Status::InvalidArgument(
         "--optimizer-device cuda needs a GPU, and this run computes on the CPU");
@@ -89,15 +84,18 @@ Status ChooseDevice(RunSetup& setup) {
 }
 
 Status StartRuntime(RunSetup& setup) {
-  if (setup.options.threads) {
-    setup.threads = *setup.options.threads;
-    if (setup.threads == 0 || setup.threads > 1024) {
-      return Status::InvalidArgument("--threads must be between 1 and 1024");
-    }
-  } else {
-    MAREA_ASSIGN_OR_RETURN(const Topology topology, ReadTopology());
-    const uint32_t cores = std::min(topology.core_count, topology.cpu_quota);
-    setup.threads = std::max(1u, cores / setup.world.local_size);
+  MAREA_ASSIGN_OR_RETURN(const Topology topology, ReadTopology());
+  const NumaHome home =
+      ChooseNumaHome(topology, setup.world, setup.gpu ? NumaNodeOfPci(setup.gpu->pci) : -1);
+  setup.threads = setup.options.threads.value_or(home.cores);
+  if (setup.threads == 0 || setup.threads > 1024) {
+    return Status::InvalidArgument("--threads must be between 1 and 1024");
+  }
+  if (home.node) {
+    // This thread, and all that it starts from here on.
+    const Status bound = BindThisThreadToNode(*home.node);
+    if (bound.ok()) setup.numa_node = home.node;
+    if (!bound.ok()) setup.warnings.push_back(bound.message());
   }
   // The CPU's kernels are deterministic in any case.
   StartTorchRuntime(
@@ -204,6 +202,11 @@ uint64_t ProcessBytes(const RunSetup& setup, const ProcessMemory& process) {
                                : RoundUp(process.resident_bytes, kRankStep);
 }
 
+uint64_t GpuFixedBytes(const RunSetup& setup) {
+  if (!setup.gpu) return 0;
+  return kGpuProcessBytes + (setup.world.size > 1 ? kNcclVramBytes : 0);
+}
+
 Status MakePlan(RunSetup& setup) {
   MAREA_ASSIGN_OR_RETURN(const ProcessMemory process, ReadProcessMemory());
   const uint64_t token_bytes = uint64_t{12} * setup.batch.sequences * setup.batch.sequence_length *
@@ -220,7 +223,7 @@ Status MakePlan(RunSetup& setup) {
   request.state_home = FixedHome(setup.config.zero.offload_optimizer);
   request.vram_kind = setup.gpu ? VramKind::kDevice : VramKind::kInsideRam;
   request.optimizer_device = setup.options.optimizer_device;
-  request.vram_fixed_bytes = setup.gpu ? kGpuProcessBytes : 0;
+  request.vram_fixed_bytes = GpuFixedBytes(setup);
   request.vram_bytes = setup.budgets.vram_bytes;
   request.ram_bytes = setup.budgets.ram_bytes;
   request.ram_fixed_bytes = ProcessBytes(setup, process) + token_bytes +

@@ -28,9 +28,10 @@ namespace marea {
 
 struct RunSetup {
   RunOptions options;
-  World world;                  // this rank and how many there are
-  std::optional<GpuFacts> gpu;  // none: the CPU computes
-  uint32_t threads = 1;         // of the compute library and of the optimizer
+  World world;                   // this rank and how many there are
+  std::optional<GpuFacts> gpu;   // none: the CPU computes
+  uint32_t threads = 1;          // of the compute library and of the optimizer
+  std::optional<int> numa_node;  // that this rank is bound to
   SimdLevel simd_level = DetectSimdLevel();
   ModelFolder folder;
   std::unique_ptr<ModelWeights> weights;  // null: random initial values

@@ -57,7 +57,6 @@ Result<std::unique_ptr<StepRunner>> StepRunner::Create(const StepRunnerOptions& 
                          BlockCompute::Create(*options.spec->model, options.batch,
                                               options.spec->precision, TorchDevice(options.gpu)));
   runner->optimizer_ = std::make_unique<LaneThread>("optimizer", kQueueMax);
-  if (options.comm) runner->comm_ = std::make_unique<LaneThread>("comm", kQueueMax);
   return runner;
 }
 
@@ -77,7 +76,6 @@ StepRunner::~StepRunner() {
 
 void StepRunner::Shutdown() {
   if (optimizer_) optimizer_->Shutdown();
-  if (comm_) comm_->Shutdown();
 }
 
 void StepRunner::SetTurn(uint64_t turn, const TurnInputs& inputs) {
@@ -101,12 +99,20 @@ void StepRunner::Start(const OpCall& call, Completion done) {
       optimizer_->Post([this, call, done = std::move(done)] { done(Optimize(call)); });
       return;
     case Lane::kComm:
-      comm_->Post([this, call, done = std::move(done)] { done(Communicate(call)); });
+      options_.device->Run(
+          call, [this, call] { return Communicate(call); }, UnlessFailed(std::move(done)));
       return;
     default:
-      options_.device->Compute(
+      options_.device->Run(
           call, [this, call] { return Compute(call); }, std::move(done));
   }
+}
+
+// A collective that was ended early is complete to its stream.
+Completion StepRunner::UnlessFailed(Completion done) const {
+  return Completion([comm = options_.comm,
+                     done](const Status& status) { done(status.ok() ? comm->failure() : status); },
+                    [done] { done.Launched(); });
 }
 
 Status StepRunner::Communicate(const OpCall& call) {

@@ -1,9 +1,8 @@
 // Runs the ops that need arithmetic: compute, optimizer, clipping. The swapper forwards them here.
 //
-// Compute runs on the device's compute lane; the optimizer has a lane of its own, a thread which
-// spreads its work over a pool; with several ranks, their collectives have one too. What a turn
-// works on (data, learning rate) is given by turn before
-// it is enqueued.
+// Compute and, with several ranks, their collectives run on the device's lanes; the optimizer has a
+// lane of its own, a thread which spreads its work over a pool. What a turn works on (data,
+// learning rate) is given by turn before it is enqueued.
 //
 // Owner: the trainer; outlives the executor. Thread rule: Start from the executor; the other calls
 // from the trainer's thread.
@@ -54,7 +53,7 @@ struct StepRunnerOptions {
   SimdLevel simd_level = SimdLevel::kScalar;
   // With several ranks: for the comm lane, and for the sums of losses and norms. Outlive the
   // runner.
-  Communicator* comm = nullptr;
+  Collectives* comm = nullptr;
   Communicator* sums = nullptr;
   const std::atomic<bool>* stop = nullptr;  // this rank was asked to stop; outlives the runner
 };
@@ -101,6 +100,7 @@ class StepRunner final : public OpRunner {
   Result<Sums> AddOverRanks(const Sums& own);
   Status RunClip(const OpCall& call);
   Status Communicate(const OpCall& call);
+  Completion UnlessFailed(Completion done) const;
   MicroBatch FillMicroBatch(const OpCall& call);
 
   const StepRunnerOptions options_;
@@ -122,7 +122,6 @@ class StepRunner final : public OpRunner {
 
   bool entered_ = false;  // compute thread only
   std::unique_ptr<LaneThread> optimizer_;
-  std::unique_ptr<LaneThread> comm_;  // null: one rank
 };
 
 }  // namespace marea

@@ -311,7 +311,8 @@ Status TrainingRun::Impl::CheckMemory(uint64_t peak_bytes) const {
 
 Status TrainingRun::Impl::SaveCheckpoint() {
   const uint64_t element_bytes = WeightBytes(setup.config.precision);
-  WeightReader reader(setup.planned.spec, resources->shards(), ranks ? ranks->lane.get() : nullptr);
+  WeightReader reader(setup.planned.spec, resources->shards(),
+                      ranks ? ranks->shards.get() : nullptr);
   if (!leads()) return reader.Serve();
   uint64_t done = 0;
   const uint64_t all = setup.model->parameters * element_bytes;

@@ -308,8 +308,6 @@ class PlanForRanks(CommandCase):
                  ["--world-size 2", "--gpus-per-node 4"])]:
             with self.subTest(words=words):
                 self.check_failure(self.marea("plan", *flags, *words), 2, parts)
-        self.check_failure(self.marea("plan", *self.run_flags(device="cuda"), "--world-size", "2"),
-                           2, ["--device cuda", "ranks"])
         self.write("ds.json", json.dumps({**command_case.DEEPSPEED, "train_batch_size": 6}))
         self.check_failure(self.marea("plan", *flags, "--world-size", "8"), 2,
                            ["train_batch_size is 6", "8 rank(s)"])

@@ -2,8 +2,8 @@
 
     rank_faults_test.py MAREA WORK [unittest's arguments]
 
-Every rank is `MAREA train ... --device cpu` with torchrun's environment, started here or by
-`MAREA launch`. Whatever the fault: each process ends within the stated limit with exit status 1 (2
+Every rank is `MAREA train` with torchrun's environment, started here or by `MAREA launch`, on the
+CPU or as rank_environment.py says. Whatever the fault: each process ends within the stated limit with exit status 1 (2
 where it was started wrongly), says in a sentence which rank and why, and none is left.
 """
 
@@ -19,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import unittest
+
+from rank_environment import DEVICE, RAM, VRAM, rank_environment, shares_gpus
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "src"))
 from command_case import RAW_FAILURES, is_gone, wait_for
@@ -71,8 +73,8 @@ class FaultCase(unittest.TestCase):
 
     def words(self, *more, **changes):
         flags = {"model": "config.json", "data": "text.txt", "config": "ds.json", "output": "out",
-                 "sequence-length": 32, "steps": 1000000, "seed": 1, "threads": 1, "device": "cpu",
-                 "vram": "64MiB", "ram": "4GiB", "rank-timeout": RANK_TIMEOUT,
+                 "sequence-length": 32, "steps": 1000000, "seed": 1, "threads": 1, "device": DEVICE,
+                 "vram": VRAM, "ram": RAM, "rank-timeout": RANK_TIMEOUT,
                  "stall-limit": STALL_LIMIT, **changes}
         return ["train", *(word for name, value in flags.items()
                            for word in (f"--{name}", str(value))), *more]
@@ -85,10 +87,14 @@ class FaultCase(unittest.TestCase):
         return process
 
     def start_rank(self, rank, world=2, port=None, **changes):
-        return self.start(self.words(**changes), {
-            "RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank),
-            "LOCAL_WORLD_SIZE": str(world), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port or self.port)})
+        return self.start(self.words(**changes), self.environment_of(rank, world, port))
+
+    def environment_of(self, rank, world, port=None):
+        """As torchrun's; a test may start a rank or a world of nonsense."""
+        if isinstance(rank, int) and isinstance(world, int):
+            return rank_environment(rank, world, port or self.port)
+        return {**rank_environment(0, 1, port or self.port), "RANK": str(rank),
+                "WORLD_SIZE": str(world)}
 
     def wait_until_training(self, *processes):
         def lines():
@@ -143,6 +149,7 @@ class MidRun(FaultCase):
                         self.check_end(rank, DEATH, (1,), rf"rank {killed}\b")
                 self.files_are_whole()
 
+    @unittest.skipIf(shares_gpus(2), "needs a GPU for each rank")
     def test_a_killed_rank_that_pages_to_nvme(self):
         nvme = {"device": "nvme", "nvme_path": "nvme"}
         self.write("ds.json", dict(DEEPSPEED, zero_optimization={
@@ -177,6 +184,7 @@ class MidRun(FaultCase):
                 self.check_end(ranks[1 - stopped], SILENCE, (1,), rf"rank {stopped}\b")
                 self.files_are_whole()
 
+    @unittest.skipIf(shares_gpus(2), "needs a GPU for each rank")
     def test_a_launch_ends_with_its_ranks(self):
         for number, limit, cause in [(signal.SIGKILL, DEATH, r"rank 1 was killed by signal 9"),
                                      (signal.SIGSTOP, SILENCE + 35, r"rank 1\b")]:
@@ -191,6 +199,7 @@ class MidRun(FaultCase):
                 wait_for(lambda: all(is_gone(pid) for pid in ranks), "the ranks' end", 5)
                 self.files_are_whole()
 
+    @unittest.skipIf(shares_gpus(2), "needs a GPU for each rank")
     def test_an_interrupt_ends_all_after_one_step(self):
         launch = self.start(["launch", "--gpus", "2", "--", *self.words()])
         self.wait_until_training(launch)
@@ -278,6 +287,18 @@ class WrongStart(FaultCase):
         ranks = [self.start_rank(0, world=2), self.start_rank(1, world=3)]
         for rank in ranks:
             self.check_end(rank, MEETING, (1, 2), r"(?i)world.?size|ranks?\b.*\b[23]\b")
+
+    @unittest.skipUnless(DEVICE == "cuda", "of GPUs")
+    def test_two_ranks_on_one_gpu(self):
+        ranks = [self.start(self.words(), {**self.environment_of(rank, 2),
+                                           "CUDA_VISIBLE_DEVICES": "0", "NCCL_HOSTID": "here"})
+                 for rank in range(2)]
+        for rank in ranks:
+            self.check_end(rank, MEETING, (2,), r"rank 0 and rank 1\b.* have the same GPU")
+
+    @unittest.skipUnless(DEVICE == "cuda", "of GPUs")
+    def test_one_rank_on_the_cpu(self):
+        self.check_pair({}, {"device": "cpu"}, r"rank 1\b.*device.*: cpu, not cuda")
 
     def test_variables_without_sense(self):
         for rank, world in ((2, 2), (-1, 2), ("x", 2), (0, 0), (0, "two")):

@@ -63,8 +63,8 @@ class BadDevice final : public Device {
                      done(fault == Fault::kFails ? Status::Failed("a copy failed") : status);
                    });
   }
-  void Compute(const OpCall& call, std::function<Status()> work, Completion done) override {
-    device_->Compute(call, std::move(work), std::move(done));
+  void Run(const OpCall& call, std::function<Status()> work, Completion done) override {
+    device_->Run(call, std::move(work), std::move(done));
   }
   std::span<std::byte> vram() const override { return device_->vram(); }
   LaunchDepth launch_depth() const override { return device_->launch_depth(); }
