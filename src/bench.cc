@@ -11,6 +11,7 @@
 #include <span>
 
 #include "engine/checkpoint/atomic_file.h"
+#include "engine/comm/world.h"
 #include "io/units.h"
 #include "src/arguments.h"
 #include "src/bench/bench_report.h"
@@ -22,6 +23,7 @@
 #include "src/bench_flags.h"
 #include "src/bench_progress.h"
 #include "src/commands.h"
+#include "src/gather_speed.h"
 #include "src/machine_speed.h"
 #include "src/messages.h"
 
@@ -71,9 +73,12 @@ Status CheckProfilePath(const std::string& path) {
 // The whole of one run of the command, after its flags are understood.
 class BenchCommand {
  public:
-  explicit BenchCommand(const BenchRun& run) : run_(run) {}
+  BenchCommand(const BenchRun& run, const World& world) : run_(run), world_(world) {}
 
   Status Run() {
+    // First, since the other ranks do nothing else.
+    if (world_.size > 1) MAREA_RETURN_IF_ERROR(MeasureWithRanks());
+    if (world_.rank > 0) return Status::Ok();
     MAREA_RETURN_IF_ERROR(OpenProfile());
     if (!run_.folders.empty()) MAREA_RETURN_IF_ERROR(MeasureDrives());
     session_.reset();
@@ -130,14 +135,29 @@ class BenchCommand {
     return profile_file_->Commit();
   }
 
+  Status MeasureWithRanks() {
+    if (!run_.all) {
+      return Status::InvalidArgument(
+          "several ranks of marea bench have something to measure together only with --all (their "
+          "all-gather): add it, or start marea bench alone");
+    }
+    progress_.Announce("all-gather", 0);
+    SpeedOptions options;
+    options.seconds = run_.seconds;
+    options.stop = &stop_requested;
+    MAREA_ASSIGN_OR_RETURN(all_gather_, MeasureGather(world_, options));
+    return Status::Ok();
+  }
+
   // All but drives, which have been measured.
   Status MeasureRest() {
-    MAREA_ASSIGN_OR_RETURN(report_.machine,
-                           MeasureMachine({.seconds = run_.seconds,
-                                           .stop = &stop_requested,
-                                           .announce = [this](const std::string& what) {
-                                             progress_.Announce(what, 0);
-                                           }}));
+    MAREA_ASSIGN_OR_RETURN(
+        report_.machine,
+        MeasureMachine(
+            {.seconds = run_.seconds,
+             .stop = &stop_requested,
+             .announce = [this](const std::string& what) { progress_.Announce(what, 0); },
+             .all_gather = all_gather_}));
     return AddDrives(report_.paths, report_.results, &*report_.machine);
   }
 
@@ -295,6 +315,8 @@ class BenchCommand {
   }
 
   const BenchRun& run_;
+  const World& world_;
+  std::optional<double> all_gather_;
   BenchProgress progress_;
   PlanFile plan_;
   std::optional<Replay> replay_;
@@ -325,11 +347,14 @@ int RunBenchCommand(const std::vector<std::string>& arguments) {
   if (const std::optional<int> ended = set.ParseOrEnd(SpreadNvmePaths(arguments))) return *ended;
   const Result<BenchRun> run = ToBenchRun(flags);
   if (!run.ok()) return FailWith(run.status());
+  const Result<World> world = WorldFromEnvironment();
+  if (!world.ok()) return FailWith(world.status());
   CatchSignals();
-  BenchCommand command(run.value());
+  BenchCommand command(run.value(), world.value());
   const Status done = command.Run();
   command.progress().Clear();
   if (!done.ok()) return FailBench(done);
+  if (world.value().rank > 0) return 0;
   command.Print();
   const Status fast_enough = command.CheckRequired();
   return fast_enough.ok() ? 0 : FailWith(fast_enough);

@@ -38,9 +38,11 @@ class MachineMeter {
         Take(MachineFigure::kAdamW, "AdamW", [&] { return MeasureAdamW(speed_); }));
     MAREA_RETURN_IF_ERROR(MeasureCpu());
     MAREA_RETURN_IF_ERROR(MeasureGpu());
-    profile_.figure(MachineFigure::kAllGather) = Measured::Not(
-        "it takes several ranks, and marea bench is one; GPUs do not gather by themselves (NCCL) "
-        "in this build");
+    profile_.figure(MachineFigure::kAllGather) =
+        options_.all_gather ? Measured::Of(*options_.all_gather)
+                            : Measured::Not(
+                                  "it takes several ranks: start them with marea launch --gpus N "
+                                  "-- bench --all, or with torchrun");
     profile_.no_drives_reason = "no --nvme PATH was given";
     return std::move(profile_);
   }

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "engine/plan/machine_profile.h"
@@ -18,6 +19,7 @@ struct MachineSpeedOptions {
   double seconds = 5;                                // of each figure
   const std::atomic<bool>* stop = nullptr;           // set: Cancelled
   std::function<void(const std::string&)> announce;  // what is measured from now on
+  std::optional<double> all_gather;                  // measured before, with the other ranks
 };
 
 // A profile without drives. What this machine or build does not have, or has no room for, is absent

@@ -84,9 +84,10 @@ bool HasNvidiaDriver() {
   return ::access("/dev/nvidiactl", F_OK) == 0;
 }
 
-int CountGpus() {
+int GpuOfLocalRank(uint32_t local_rank) {
   int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+  const bool sees_one = cudaGetDeviceCount(&count) == cudaSuccess && count == 1;
+  return sees_one ? 0 : static_cast<int>(local_rank);
 }
 
 Status JudgeGpu(const GpuAnswers& answers) {

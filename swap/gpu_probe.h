@@ -31,8 +31,9 @@ bool BuiltWithCuda();
 // Does this machine have NVIDIA's driver? Cheap; starts nothing.
 bool HasNvidiaDriver();
 
-// How many GPUs this process sees; 0 where CUDA does not work.
-int CountGpus();
+// Which GPU is the one of a machine's `local_rank`-th rank: ranks count through the GPUs; where a
+// launcher lets each see only its own, that is the first.
+int GpuOfLocalRank(uint32_t local_rank);
 
 // Unavailable, with the reason and the remedy: a build without CUDA, no driver, a driver older than
 // the build, no GPU, a GPU older than the build's code, a GPU in use exclusively or out of memory.

@@ -54,11 +54,9 @@ Status CheckFlags(const RunOptions& options) {
   return Status::Ok();
 }
 
-// Takes this rank's GPU if it can be used; auto goes on without. The ranks of a machine count
-// through its GPUs; where a launcher lets each see only its own, that is the first.
+// Takes this rank's GPU if it can be used; auto goes on without.
 Status ChooseGpu(RunSetup& setup) {
-  const int index = CountGpus() == 1 ? 0 : static_cast<int>(setup.world.local_rank);
-  Result<GpuFacts> gpu = ProbeGpu(index);
+  Result<GpuFacts> gpu = ProbeGpu(GpuOfLocalRank(setup.world.local_rank));
   Status status = gpu.status();
   if (status.ok()) status = LoadTorchCuda();
   if (status.ok()) {

@@ -85,6 +85,17 @@ class All(BenchCase):
             self.assertIn(part, process.stdout_text)
         self.assertEqual(os.listdir(self.path("nvme")), [])
 
+    def test_with_ranks(self):
+        process = self.marea("launch", "--ranks", "2", "--", "bench", "--all", "--json",
+                             "--machine-profile", "machine.json", *BRIEF)
+        self.assertEqual(process.returncode, 0, process.stderr_text)
+        profile = json.loads(self.read("machine.json"))
+        self.check_profile(profile)
+        self.assertIsNotNone(profile["figures"]["all_gather_bytes_per_second"])
+        alone = self.marea("launch", "--ranks", "2", "--", "bench", "--nvme", "nvme", *QUICK)
+        self.assertEqual(alone.returncode, 2, alone.stderr_text)
+        self.assertIn("only with --all", alone.stderr_text)
+
     def test_no_more_processors_than_it_may_use(self):
         process = self.bench("--all", "--json", *BRIEF, preexec_fn=on_one_processor)
         self.assertEqual(process.returncode, 0, process.stderr_text)
