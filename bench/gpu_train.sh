@@ -6,7 +6,8 @@
 # A CASE is one quoted word: a model of configs/, a config of configs/ and more flags of
 # `marea train`, e.g. "llama-1b ds_gpu_ram --vram 12GiB". Each runs STEPS steps (6) of 2048-token
 # samples; a line gives the median of the steps after the first, and the peaks beside what was
-# predicted; nvidia-smi's own count of VRAM stands beside ours. MAREA names the program, WORK a
+# predicted; nvidia-smi's own count of VRAM stands beside ours. GPUS=N trains with N ranks, each on a GPU
+# of its own (gpu_ranks.sh compares). MAREA names the program, WORK a
 # folder on the disk that NVMe cases use. Where libraries of torch are not beside the program,
 # LD_LIBRARY_PATH must name them.
 set -euo pipefail
@@ -14,6 +15,9 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 marea=${MAREA:-$here/build/marea}
 work=${WORK:-$(mktemp -d)}
 steps=${STEPS:-6}
+gpus=${GPUS:-1}
+launch=()
+((gpus == 1)) || launch=(launch --gpus "$gpus" --)
 mkdir -p "$work"
 python3 - "$work/tokens.bin" <<'PYTHON'
 import random, struct, sys
@@ -33,7 +37,7 @@ for case in "$@"; do
   smi=$!
   status=0
   # shellcheck disable=SC2086  # flags are words
-  (cd "$work" && timeout "${CASE_LIMIT:-280}" "$marea" train --device cuda \
+  (cd "$work" && timeout "${CASE_LIMIT:-280}" "$marea" "${launch[@]}" train --device cuda \
     --model "$here/configs/$model/config.json" --config "$here/configs/$config.json" \
     --data "$work/tokens.bin" --sequence-length 2048 --steps "$steps" --output "$out" $flags) \
     >"$work/stdout.txt" 2>"$work/stderr.txt" || status=$?

@@ -164,6 +164,20 @@ class MidRun(FaultCase):
         self.assertEqual(again.returncode, 0, stderr)
         self.assertEqual(os.listdir(self.folder / "nvme"), [])
 
+    def test_a_rank_that_loses_its_drive(self):
+        """What it had there is gone: it says so, and the other learns whose it was."""
+        nvme = {"device": "nvme", "nvme_path": "nvme"}
+        for lost in (0, 1):
+            with self.subTest(lost=lost):
+                self.start_over()
+                self.write("ds.json", dict(DEEPSPEED, zero_optimization={
+                    "stage": 3, "offload_optimizer": nvme, "offload_param": nvme}))
+                ranks = self.start_world(2)
+                os.truncate(self.folder / f"nvme/marea.arena.rank{lost}", 0)
+                self.check_end(ranks[lost], DEATH, (1,), r"nvme\b")
+                self.check_end(ranks[1 - lost], DEATH, (1,), rf"rank {lost}\b.*nvme\b")
+                self.files_are_whole()
+
     def test_a_file_that_cannot_be_written_at_the_end(self):
         """The others have trained to the end, and some wait for all to be there."""
         for failed, name in ((0, "summary.json"), (1, "trace.rank1.json")):
