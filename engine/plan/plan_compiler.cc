@@ -1,10 +1,9 @@
 #include "engine/plan/plan_compiler.h"
 
 #include <algorithm>
-#include <optional>
 
 #include "engine/plan/ring_assigner.h"
-#include "engine/plan/shard_flow.h"
+#include "engine/plan/weight_flow.h"
 #include "swap/plan_waits.h"
 
 namespace marea {
@@ -17,9 +16,36 @@ struct Wave {
   bool last;
 };
 
-class Compiler : ShardFlow {
+// What a block's backward leaves: an fp32 sum for each trainable group, in this batch of the ring.
+struct BlockSums {
+  uint32_t block;
+  uint32_t batch;
+  std::vector<Piece> sums;
+};
+
+// A group whose gradient is still to be made of its sums.
+struct PendingReduce {
+  uint32_t group;
+  uint32_t block;
+  uint32_t batch;
+  std::vector<Piece> sums;  // of each use
+};
+
+// Note [Collectives beside compute]
+// The comm lane runs its ops in order, and so does compute. Where the rings have room for two
+// blocks, the program is written so that neither waits for the other: a block's backward finds its
+// weights gathered before the collectives of the block above it, whose sums are reduced after it:
+//
+//   compute   backward(b)                 backward(b-1)   reduce(b)         backward(b-2)
+//   comm                    gather(b-1)   scatter(b)      gather(b-2)       scatter(b-1)
+//
+// (a gather starts as soon as there is a slot for it). With less room each block is settled before
+// the next one begins.
+enum class Overlap : uint8_t { kNone, kNextBlock };
+
+class Compiler : WeightFlow {
  public:
-  explicit Compiler(const PlanSpec& spec) : ShardFlow(spec) {}
+  Compiler(const PlanSpec& spec, Overlap overlap) : WeightFlow(spec), overlap_(overlap) {}
 
   Result<StepPlan> Run() {
     const uint32_t wave_count = WaveCount(spec_);
@@ -40,156 +66,32 @@ class Compiler : ShardFlow {
   }
 
  private:
-  // ---- Weights ----------------------------------------------------------------------------------
-
-  // The group's weights in VRAM for one use, updated on the way if this is the turn's first. Where
-  // ranks own parts, each brings its own and the others' are gathered beside it.
-  uint32_t WeightsFor(uint32_t group, Op context, bool update, uint32_t batch) {
-    const uint64_t element_bytes = ElementBytes(spec_, ShardKind::kWeight);
-    const uint32_t home = homes_.at({group, ShardKind::kWeight});
-    const uint32_t slot = WeightsInPlace(spec_, group)
-                              ? home
-                              : builder_.Value(weight_ring_, Elements(group) * element_bytes,
-                                               {ShardKind::kWeight, group}, batch);
-    context.group = group;
-    const bool changes = update && !model_.groups[group].frozen;
-    if (Partitioned(group, ShardKind::kWeight)) {
-      BringWeights(group, OwnChunks(group, ShardKind::kWeight), slot, changes, context);
-      const bool in_vram = builder_.buffer(home).space == Space::kVram;
-      EmitGather(group, ShardKind::kWeight, in_vram ? home : slot, slot, context);
-    } else if (changes && Partitioned(group, ShardKind::kMoment1)) {
-      Op own = context;  // the replicas follow an update in a turn without a forward too
-      own.when = When::kAlways;
-      BringWeights(group, ChunksOfPart(group, spec_.partition.rank), slot, changes, own);
-      RefreshOthers(group, home, slot, context);
-    } else {
-      BringWeights(group, OwnChunks(group, ShardKind::kWeight), slot, changes, context);
-    }
-    return slot;
-  }
-
-  // These chunks in their places in the slot, from their homes. Weights that rest in VRAM, whole or
-  // in part, are not copied there.
-  void BringWeights(uint32_t group, const std::vector<Chunk>& chunks, uint32_t slot, bool changes,
-                    Op context) {
-    const uint64_t element_bytes = ElementBytes(spec_, ShardKind::kWeight);
-    const bool in_vram = spec_.placement.home(group, ShardKind::kWeight) == Tier::kVram;
-    for (const Chunk& chunk : chunks) {
-      context.chunk = chunk.index;
-      const Piece home = HomeChunk(group, ShardKind::kWeight, chunk);
-      const Piece target = in_vram ? home : RangeOf(slot, chunk.elements, element_bytes);
-      if (changes && UpdatesOnGpu(spec_, group)) {
-        EmitGpuUpdate(group, chunk, context, target);
-        continue;
-      }
-      std::optional<Piece> updated;
-      if (changes) updated = EmitUpdate(group, chunk, context);
-      if (in_vram) continue;
-      const Piece source = updated ? *updated : FetchToRam(home, context, builder_.NewBatch());
-      builder_.EmitTransfer(OpKind::kCopyIn, context, source, target);
-    }
-  }
-
-  // Replicated weights whose update is partitioned: what the other ranks updated comes by gather
-  // and goes home; in a turn without an update it is at home already.
-  void RefreshOthers(uint32_t group, uint32_t home, uint32_t slot, Op context) {
-    const uint64_t element_bytes = ElementBytes(spec_, ShardKind::kWeight);
-    const std::vector<Chunk> others = OtherChunks(group);
-    if (slot != home) {
-      context.when = When::kIfNoUpdate;
-      for (const Chunk& chunk : others) {
-        context.chunk = chunk.index;
-        FetchToVram(RangeOf(home, chunk.elements, element_bytes),
-                    RangeOf(slot, chunk.elements, element_bytes), context);
-      }
-    }
-    context.when = When::kIfUpdate;
-    EmitGather(group, ShardKind::kWeight, slot, slot, context);
-    SendHome(builder_.Whole(slot), home, element_bytes, group, others, context);
-  }
-
-  // Every rank's part of the shard, side by side in `whole`. `own` holds this rank's.
-  void EmitGather(uint32_t group, ShardKind kind, uint32_t own, uint32_t whole, Op context) {
-    const ElementRange part = PartOf(spec_.partition, model_.groups[group], spec_.partition.rank);
-    context.kind = OpKind::kGather;
-    context.lane = Lane::kComm;
-    context.group = group;
-    context.chunk = 0;
-    context.accesses = {ReadOf(RangeOf(own, part, ElementBytes(spec_, kind))),
-                        WriteOf(builder_.Whole(whole))};
-    builder_.Emit(std::move(context));
-  }
-
-  // Brings every kind of the chunk to where `fetch` puts it and runs the optimizer there, in
-  // `lane`. Returns what changed: its home, and where its new bytes are; the weight comes first.
-  template <typename Fetch>
-  std::vector<std::pair<Piece, Piece>> EmitOptimizer(uint32_t group, const Chunk& chunk, Op context,
-                                                     Lane lane, Fetch fetch) {
-    const bool resident = spec_.placement.home(group, ShardKind::kWeight) == Tier::kVram;
-    Op update = context;
-    update.kind = OpKind::kUpdate;
-    update.lane = lane;
-    update.when = When::kIfUpdate;
-    std::vector<std::pair<Piece, Piece>> changed;
-    for (const ShardKind kind : kPersistentKinds) {
-      if (!HasShard(spec_, group, kind)) continue;
-      // The weights go on to VRAM in turns without an update too, unless they rest there.
-      context.when = kind == ShardKind::kWeight && !resident ? When::kAlways : When::kIfUpdate;
-      const Piece home = HomeChunk(group, kind, chunk);
-      const Piece value = fetch(kind, home, context);
-      if (kind == ShardKind::kGradient) {
-        update.accesses.push_back(ReadOf(value));
-      } else {
-        update.accesses.push_back(ReadWriteOf(value));
-        changed.emplace_back(home, value);
-      }
-    }
-    update.accesses.push_back(ReadOf(builder_.Whole(coefficient_)));
-    builder_.Emit(std::move(update));
-    return changed;
-  }
-
-  // On the CPU, in RAM. Returns where the new weights are there.
-  Piece EmitUpdate(uint32_t group, const Chunk& chunk, Op context) {
-    const uint32_t batch = builder_.NewBatch();
-    const auto changed = EmitOptimizer(group, chunk, context, Lane::kCpu,
-                                       [&](ShardKind, const Piece& home, const Op& fetching) {
-                                         return FetchToRam(home, fetching, batch);
-                                       });
-    context.when = When::kIfUpdate;
-    for (const auto& [home, staged] : changed) ReturnFromRam(home, staged, context);
-    return changed.front().second;
-  }
-
-  // On the GPU: `weight` is where forward finds the weights, and there they are updated.
-  void EmitGpuUpdate(uint32_t group, const Chunk& chunk, Op context, const Piece& weight) {
-    const uint32_t batch = builder_.NewBatch();
-    const auto in_place = [&](const Piece& home) {
-      return builder_.buffer(home.buffer).space == Space::kVram;
-    };
-    const auto changed = EmitOptimizer(
-        group, chunk, context, Lane::kCompute,
-        [&](ShardKind kind, const Piece& home, const Op& fetching) {
-          if (in_place(home)) return home;
-          const Piece value =
-              kind == ShardKind::kWeight ? weight : ValueFor(optimizer_ring_, home, batch);
-          FetchToVram(home, value, fetching);
-          return value;
-        });
-    context.when = When::kIfUpdate;
-    for (const auto& [home, value] : changed) {
-      if (!in_place(home)) ReturnFromVram(home, value, context);
-    }
-  }
-
   // ---- Waves ------------------------------------------------------------------------------------
 
   void EmitWave(const Wave& wave) {
     const uint32_t last = static_cast<uint32_t>(model_.blocks.size()) - 1;
     std::vector<Piece> inputs;
     for (uint32_t block = 0; block < last; ++block) EmitForward(wave, block, inputs);
-    EmitHead(wave, last, inputs);
-    for (uint32_t block = last; block-- > 0;) EmitBackward(wave, block);
+    BlockSums above = EmitHead(wave, last, inputs);
+    for (uint32_t block = last; block-- > 0;) {
+      std::vector<Piece> weights;
+      const bool ahead = overlap_ == Overlap::kNextBlock;
+      if (ahead && block > 0) weights = WeightsOf(wave, block, When::kIfTrain, false);
+      Settle(wave, above);
+      // The sums of a larger block would not find room beside these.
+      if (!ahead || ElementsOf(block) > ElementsOf(block + 1)) EmitReduces();
+      if (!ahead && block > 0) weights = WeightsOf(wave, block, When::kIfTrain, false);
+      above = EmitBackward(wave, block, weights);
+      EmitReduces();
+    }
+    Settle(wave, above);
+    EmitReduces();
+  }
+
+  uint64_t ElementsOf(uint32_t block) const {
+    uint64_t elements = 0;
+    for (const uint32_t group : model_.blocks[block].groups) elements += Elements(group);
+    return elements;
   }
 
   // Weights of every group of the block, brought in for this wave.
@@ -230,7 +132,7 @@ class Compiler : ShardFlow {
                           builder_.Whole(activation_homes_.at({block, i})));
   }
 
-  void EmitHead(const Wave& wave, uint32_t block, const std::vector<Piece>& inputs) {
+  BlockSums EmitHead(const Wave& wave, uint32_t block, const std::vector<Piece>& inputs) {
     const std::vector<Piece> weights = WeightsOf(wave, block, When::kIfForward, wave.index == 0);
     const uint32_t batch = builder_.NewBatch();  // all that backward of this block holds at once
     const std::vector<Piece> sums = AccumulatorsOf(wave, block, batch);
@@ -251,12 +153,10 @@ class Compiler : ShardFlow {
       builder_.Emit(std::move(train));
       builder_.Emit(std::move(evaluate));
     }
-    Settle(wave, block, sums, batch);
+    return {block, batch, sums};
   }
 
-  void EmitBackward(const Wave& wave, uint32_t block) {
-    std::vector<Piece> weights;
-    if (block > 0) weights = WeightsOf(wave, block, When::kIfTrain, false);
+  BlockSums EmitBackward(const Wave& wave, uint32_t block, const std::vector<Piece>& weights) {
     const uint32_t batch = builder_.NewBatch();  // all that backward of this block holds at once
     const std::vector<Piece> sums = AccumulatorsOf(wave, block, batch);
     for (uint32_t micro = wave.first; micro < wave.end; ++micro) {
@@ -270,7 +170,7 @@ class Compiler : ShardFlow {
       AddSums(op, sums, micro);
       builder_.Emit(std::move(op));
     }
-    Settle(wave, block, sums, batch);
+    return {block, batch, sums};
   }
 
   // ---- Gradients --------------------------------------------------------------------------------
@@ -294,47 +194,62 @@ class Compiler : ShardFlow {
     return sums;
   }
 
-  // After a block's backward: a group whose sums are complete is reduced and its gradient sent
-  // home; any other sum waits for the next wave or for the group's other uses.
-  void Settle(const Wave& wave, uint32_t block, const std::vector<Piece>& sums, uint32_t batch) {
+  // After a block's backward: a group whose sums are complete is to be reduced, which EmitReduces
+  // does; any other sum waits for the next wave or for the group's other uses.
+  void Settle(const Wave& wave, const BlockSums& above) {
+    const Op context = Context(When::kIfTrain, above.block, kNone);
     size_t next = 0;
-    for (const uint32_t group : model_.blocks[block].groups) {
+    for (const uint32_t group : model_.blocks[above.block].groups) {
       if (model_.groups[group].frozen) continue;
-      const Piece& sum = sums[next++];
-      const uint32_t use = use_.at({block, group});
+      const Piece& sum = above.sums[next++];
+      const uint32_t use = use_.at({above.block, group});
       // Backward visits a group's first use last.
       if (wave.last && use == 0) {
-        EmitReduce(group, block, sum, batch);
+        reduces_.push_back(SumOverRanks(group, above, sum));
       } else {
         SendHome(sum, PartialHome(group, use), 4, group, OwnChunks(group, ShardKind::kPartial),
-                 Context(When::kIfTrain, block, kNone));
+                 context);
       }
     }
   }
 
+  // The sums of every use of the group, each of which holds the ranks' sum of this rank's part.
+  PendingReduce SumOverRanks(uint32_t group, const BlockSums& block, const Piece& first_sum) {
+    const Op context = Context(When::kIfTrain, block.block, kNone);
+    PendingReduce reduce{group, block.block, block.batch, {first_sum}};
+    for (uint32_t use = 1; use < use_count_[group]; ++use) {
+      reduce.sums.push_back(FetchSum(group, use, context, block.batch));
+    }
+    if (spec_.partition.world_size > 1) {
+      for (const Piece& sum : reduce.sums) EmitReduceScatter(group, sum, context);
+    }
+    return reduce;
+  }
+
+  void EmitReduces() {
+    for (const PendingReduce& reduce : reduces_) EmitReduce(reduce);
+    reduces_.clear();
+  }
+
   // Where ranks share the work, each adds and rounds its own part of the sums; where all of them
-  // hold the whole gradient it is gathered afterwards.
-  void EmitReduce(uint32_t group, uint32_t block, const Piece& first_sum, uint32_t batch) {
-    const Op context = Context(When::kIfTrain, block, kNone);
+  // hold the whole gradient it is gathered afterwards. The gradient is sent home.
+  void EmitReduce(const PendingReduce& pending) {
+    const uint32_t group = pending.group;
+    const Op context = Context(When::kIfTrain, pending.block, kNone);
     const uint64_t element_bytes = ElementBytes(spec_, ShardKind::kGradient);
     const uint32_t home = homes_.at({group, ShardKind::kGradient});
     const ElementRange part = PartOf(spec_.partition, model_.groups[group], spec_.partition.rank);
-    std::vector<Piece> sums{first_sum};
-    for (uint32_t use = 1; use < use_count_[group]; ++use) {
-      sums.push_back(FetchSum(group, use, context, batch));
-    }
     const uint32_t held =
         spec_.placement.home(group, ShardKind::kGradient) == Tier::kVram
             ? home
             : builder_.Value(accumulator_ring_, OwnedBytes(spec_, group, ShardKind::kGradient),
-                             OwnedContent(group, ShardKind::kGradient), batch);
+                             OwnedContent(group, ShardKind::kGradient), pending.batch);
     Op reduce = context;
     reduce.kind = OpKind::kReduce;
     reduce.group = group;
     reduce.accesses = {WriteOf(RangeOf(held, part, element_bytes)),
                        WriteOf(builder_.Whole(norms_.at(group)))};
-    for (const Piece& sum : sums) {
-      if (spec_.partition.world_size > 1) EmitReduceScatter(group, sum, context);
+    for (const Piece& sum : pending.sums) {
       reduce.accesses.push_back(ReadOf(RangeOf(sum.buffer, part, 4)));
     }
     builder_.Emit(std::move(reduce));
@@ -362,12 +277,19 @@ class Compiler : ShardFlow {
     }
     builder_.Emit(std::move(clip));
   }
+
+  const Overlap overlap_;
+  std::vector<PendingReduce> reduces_;
 };
 
 }  // namespace
 
 Result<StepPlan> CompileStepPlan(const PlanSpec& spec) {
-  return Compiler(spec).Run();
+  if (spec.partition.world_size > 1) {
+    Result<StepPlan> overlapped = Compiler(spec, Overlap::kNextBlock).Run();
+    if (overlapped.status().code() != ErrorCode::kDoesNotFit) return overlapped;
+  }
+  return Compiler(spec, Overlap::kNone).Run();
 }
 
 }  // namespace marea

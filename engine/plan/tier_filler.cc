@@ -193,7 +193,8 @@ class Filler {
     return Status::Ok();
   }
 
-  // Two more blocks of weights ahead of compute, one more gradient behind it.
+  // Two more blocks of weights ahead of compute, one more gradient behind it; with ranks, a whole
+  // block's sums, which they add while the next block makes its own.
   void GrowVramRings() {
     const RingMinimum least = MinimumRings(spec_);
     uint64_t layer_weights = 0;
@@ -208,9 +209,9 @@ class Filler {
         spec_.weight_ring_bytes += layer_weights;
       }
     }
-    if (Take(Tier::kVram, least.accumulator_bytes / 2 / kPageBytes * kPageBytes)) {
-      spec_.accumulator_ring_bytes += least.accumulator_bytes / 2 / kPageBytes * kPageBytes;
-    }
+    const uint64_t parts = spec_.partition.world_size > 1 ? 1 : 2;
+    const uint64_t behind = least.accumulator_bytes / parts / kPageBytes * kPageBytes;
+    if (Take(Tier::kVram, behind)) spec_.accumulator_ring_bytes += behind;
   }
 
   // Larger chunks and more of them, within a share of RAM. Nothing to stage, nothing to grow.

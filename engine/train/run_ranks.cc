@@ -49,6 +49,18 @@ Result<std::string> DigestOf(const ModelWeights* weights, const ModelShape& mode
   return fmt::format("the folder's, digest {:016x}", digest);
 }
 
+// Ranks with other budgets may have other plans, but what they do together must be in one order.
+std::string CollectivesOf(const StepPlan& plan) {
+  XXH64_hash_t digest = 0;
+  for (const uint32_t index : plan.lane_ops[static_cast<int>(Lane::kComm)]) {
+    const Op& op = plan.ops[index];
+    const uint64_t words[] = {static_cast<uint64_t>(op.kind), static_cast<uint64_t>(op.when),
+                              op.group, op.accesses.back().bytes};
+    digest = XXH3_64bits_withSeed(words, sizeof(words), digest);
+  }
+  return fmt::format("digest {:016x}", digest);
+}
+
 // What must be the same on every rank, named as it reads in "with another <name>".
 Result<Facts> FactsOf(const RunSetup& setup) {
   const TrainingConfig& config = setup.config;
@@ -79,8 +91,8 @@ Result<Facts> FactsOf(const RunSetup& setup) {
       {"optimizer",
        fmt::format("lr {} betas {} {} eps {} decay {}", optimizer.learning_rate, optimizer.beta1,
                    optimizer.beta2, optimizer.epsilon, optimizer.weight_decay)},
-      // The plans differ in what is this rank's alone, but not in the order of collectives.
       {"wave size (pass --wave)", fmt::format("{}", setup.planned.spec.wave_size)},
+      {"order of collectives (give all the same --vram)", CollectivesOf(setup.planned.plan)},
       {"evaluation", fmt::format("{} steps every {}",
                                  setup.eval_batches ? setup.eval_batches->steps_per_pass() : 0,
                                  setup.options.eval_every.value_or(0))},

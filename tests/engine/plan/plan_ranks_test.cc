@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "engine/plan/plan_compiler.h"
+#include "swap/lane_order.h"
 #include "swap/plan_check.h"
 #include "tests/engine/plan/random_plan.h"
 
@@ -50,6 +51,29 @@ uint64_t HomeBytes(const StepPlan& plan, ShardKind kind) {
   return bytes;
 }
 
+// For every op of a turn after others: through where in its lane comm is complete as the op starts.
+std::vector<int64_t> CommBefore(const StepPlan& plan) {
+  constexpr int kTurns = 3;
+  const int comm = static_cast<int>(Lane::kComm);
+  const auto count = [&](Lane lane) {
+    return static_cast<int64_t>(plan.lane_ops[static_cast<int>(lane)].size());
+  };
+  LaneOrder order(plan.lane_depth);
+  std::vector<int64_t> before(plan.ops.size());
+  for (int turn = 0; turn < kTurns; ++turn) {
+    for (size_t i = 0; i < plan.ops.size(); ++i) {
+      LaneClock start = order.BaseOf(plan.ops[i].lane);
+      for (const Wait& wait : plan.ops[i].waits) {
+        const int64_t position = (turn - wait.steps_back) * count(wait.lane) + wait.position;
+        if (position >= 0) Join(start, order.AtRetirement(wait.lane, position));
+      }
+      before[i] = start[comm] - turn * count(Lane::kComm);
+      order.Append(plan.ops[i].lane, start);
+    }
+  }
+  return before;
+}
+
 constexpr uint32_t kStages = 4;
 
 TEST(PlanRanks, AllRanksCallTheSameCollectivesInTheSameOrder) {
@@ -69,6 +93,41 @@ TEST(PlanRanks, AllRanksCallTheSameCollectivesInTheSameOrder) {
       ASSERT_FALSE(first.empty());
     }
   }
+}
+
+// A block's backward runs while the sums of the block above are scattered: it waits for none of
+// them, nor for a gather behind them.
+TEST(PlanRanks, BackwardWaitsForNoScatterOfTheBlockAbove) {
+  uint64_t pairs = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    for (uint32_t stage = 0; stage < kStages; ++stage) {
+      RankCase one(seed, {2, 1, stage, 0});
+      one.base.spec.weight_ring_bytes *= 2;
+      one.base.spec.accumulator_ring_bytes *= 2;
+      const StepPlan plan = one.Compile();
+      const std::vector<int64_t> before = CommBefore(plan);
+      const auto elements = [&](uint32_t block) {
+        uint64_t sum = 0;
+        for (const uint32_t group : one.base.model.blocks[block].groups) {
+          sum += one.base.model.groups[group].elements;
+        }
+        return sum;
+      };
+      for (size_t i = 0; i < plan.ops.size(); ++i) {
+        const Op& op = plan.ops[i];
+        if (op.kind != OpKind::kBackward || op.block == 0) continue;
+        for (const Op& other : plan.ops) {
+          const bool above = other.kind == OpKind::kReduceScatter && other.block == op.block + 1;
+          if (!above || elements(op.block) > elements(op.block + 1)) continue;
+          EXPECT_LT(before[i], other.position)
+              << "seed " << seed << " stage " << stage << ": " << Describe(plan, op)
+              << " waits for " << Describe(plan, other);
+          ++pairs;
+        }
+      }
+    }
+  }
+  EXPECT_GT(pairs, 100u);
 }
 
 TEST(PlanRanks, WhatAStagePartitionsFallsAsTheNumberOfRanks) {
