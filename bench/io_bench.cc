@@ -18,11 +18,11 @@
 #include <optional>
 #include <vector>
 
+#include "bench/bench_arena.h"
 #include "io/block_device_factory.h"
 #include "io/data_file.h"
 #include "io/drive_info.h"
 #include "io/nvme_directory.h"
-#include "io/pinned_arena.h"
 #include "io/topology.h"
 #include "io/transfer_set.h"
 #include "io/units.h"
@@ -37,12 +37,6 @@ constexpr uint32_t kQueueDepth = 32;
 std::string BenchPath() {
   const char* const folder = std::getenv("MAREA_BENCH_DIR");
   return std::string(folder == nullptr ? "." : folder) + "/marea-io-bench.data";
-}
-
-PinnedArena MakeArena(uint64_t bytes) {
-  ArenaOptions options;
-  options.bytes = bytes;
-  return PinnedArena::Create(options).value();
 }
 
 // One file, one arena and one device, kept between benchmarks of a mode.

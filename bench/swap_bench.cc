@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/bench_arena.h"
 #include "engine/plan/plan_compiler.h"
 #include "engine/plan/plan_totals.h"
 #include "io/block_device_factory.h"
@@ -49,17 +50,15 @@ std::string BenchFolder() {
   return folder == nullptr ? "." : folder;
 }
 
-PinnedArena MakeArena(uint64_t bytes) {
-  ArenaOptions options;
-  options.bytes = RoundUp(std::max<uint64_t>(bytes, 1), kPageBytes);
-  PinnedArena arena = PinnedArena::Create(options).value();
+PinnedArena MakeFilledArena(uint64_t bytes) {
+  PinnedArena arena = MakeArena(bytes);
   std::memset(arena.bytes().data(), 0x3c, arena.bytes().size());
   return arena;
 }
 
 void BM_Checksum(benchmark::State& state) {
   const auto bytes = static_cast<uint64_t>(state.range(0));
-  const PinnedArena arena = MakeArena(bytes);
+  const PinnedArena arena = MakeFilledArena(bytes);
   for (auto _ : state) benchmark::DoNotOptimize(XXH3_64bits(arena.bytes().data(), bytes));
   state.SetBytesProcessed(static_cast<int64_t>(bytes) * state.iterations());
 }
@@ -68,8 +67,8 @@ BENCHMARK(BM_Checksum)->Arg(64 << 10)->Arg(8 << 20)->Arg(256 << 20);
 // One copy from RAM to where VRAM is an arena in RAM, and the word that it has ended.
 void BM_StagingCopy(benchmark::State& state) {
   const auto bytes = static_cast<uint64_t>(state.range(0));
-  const PinnedArena from = MakeArena(bytes);
-  const PinnedArena to = MakeArena(bytes);
+  const PinnedArena from = MakeFilledArena(bytes);
+  const PinnedArena to = MakeFilledArena(bytes);
   MemcpyDeviceCopy copies;
   for (auto _ : state) {
     Mutex mutex;
@@ -90,7 +89,7 @@ BENCHMARK(BM_StagingCopy)->Arg(64 << 10)->Arg(8 << 20)->Arg(256 << 20)->UseRealT
 void BM_Raw(benchmark::State& state) {
   const std::string path = BenchFolder() + "/marea-swap-bench.data";
   DataFile file = DataFile::Create(path, kRawFileBytes).value();
-  const PinnedArena arena = MakeArena(kQueueDepth * kRequestBytes);
+  const PinnedArena arena = MakeFilledArena(kQueueDepth * kRequestBytes);
   const std::array files = {DeviceFile{file.fd(), file.path()}};
   const std::array buffers = {arena.bytes()};
   BlockDeviceOptions options;
@@ -190,10 +189,10 @@ void BM_Turns(benchmark::State& state, StepMask mask) {
   const StepPlan plan = CompileStepPlan(step.spec).value();
   const ChunkTable table = MakeChunkTable(plan);
   const auto space = [&](Space which) { return plan.space_bytes[static_cast<size_t>(which)]; };
-  const PinnedArena vram = MakeArena(space(Space::kVram));
-  const PinnedArena ram = MakeArena(space(Space::kRam));
-  const PinnedArena scalars = MakeArena(space(Space::kScalar));
-  const PinnedArena bounce = MakeArena(table.chunk_bytes_max());
+  const PinnedArena vram = MakeFilledArena(space(Space::kVram));
+  const PinnedArena ram = MakeFilledArena(space(Space::kRam));
+  const PinnedArena scalars = MakeFilledArena(space(Space::kScalar));
+  const PinnedArena bounce = MakeFilledArena(table.chunk_bytes_max());
   std::array<std::byte*, kSpaceCount> bases{};
   bases[static_cast<size_t>(Space::kVram)] = vram.bytes().data();
   bases[static_cast<size_t>(Space::kRam)] = ram.bytes().data();

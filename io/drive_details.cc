@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "io/mount_table.h"
 #include "io/sysfs.h"
 #include "io/units.h"
 
@@ -75,48 +76,18 @@ std::optional<double> ReadCelsius(const fs::path& sys, const std::string& device
   return std::nullopt;
 }
 
-// "\040" for a space and so on, as mountinfo writes them.
-std::string Unescape(const std::string& text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool escape = text[i] == '\\' && i + 3 < text.size() &&
-                        std::all_of(text.begin() + static_cast<ptrdiff_t>(i) + 1,
-                                    text.begin() + static_cast<ptrdiff_t>(i) + 4,
-                                    [](char c) { return c >= '0' && c <= '7'; });
-    if (!escape) {
-      out += text[i];
-      continue;
-    }
-    out +=
-        static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0'));
-    i += 3;
-  }
-  return out;
-}
-
 bool IsBelow(const std::string& path, const std::string& folder) {
   if (folder == "/") return true;
   return path.compare(0, folder.size(), folder) == 0 &&
          (path.size() == folder.size() || path[folder.size()] == '/');
 }
 
-// The last mount that covers `path`: "36 35 98:0 /root /mount options [fields] - type source
-// super".
+// The last mount that covers `path`.
 void ReadMount(const fs::path& proc, const std::string& path, DriveDetails* details) {
-  std::ifstream in(proc / "self" / "mountinfo");
-  std::string line;
-  while (std::getline(in, line)) {
-    const size_t dash = line.find(" - ");
-    if (dash == std::string::npos) continue;
-    std::istringstream left(line.substr(0, dash));
-    std::istringstream right(line.substr(dash + 3));
-    std::string skip, point, options, type, source, super_options;
-    left >> skip >> skip >> skip >> skip >> point >> options;
-    right >> type >> source >> super_options;
-    point = Unescape(point);
-    if (!IsBelow(path, point) || point.size() < details->mount_point.size()) continue;
-    details->mount_point = point;
-    details->mount_options = options + "," + super_options;
+  for (const Mount& mount : ReadMounts(proc)) {
+    if (!IsBelow(path, mount.point) || mount.point.size() < details->mount_point.size()) continue;
+    details->mount_point = mount.point;
+    details->mount_options = mount.options + "," + mount.super_options;
   }
 }
 

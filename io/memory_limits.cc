@@ -14,6 +14,7 @@
 #include <sstream>
 #include <vector>
 
+#include "io/mount_table.h"
 #include "io/units.h"
 
 namespace marea {
@@ -82,30 +83,22 @@ std::optional<std::string> CgroupPath(const std::string& root, const std::string
   return std::nullopt;
 }
 
-// Both hierarchies that may limit `controller`. A line of mountinfo is
-// "36 35 98:0 /root /mount options [fields] - type source superoptions".
+// Both hierarchies that may limit `controller`.
 std::vector<CgroupPlace> FindPlaces(const std::string& root, const std::string& controller) {
   std::vector<CgroupPlace> places;
-  std::ifstream in(root + "/proc/self/mountinfo");
-  std::string line;
-  while (std::getline(in, line)) {
-    const size_t dash = line.find(" - ");
-    if (dash == std::string::npos) continue;
-    std::istringstream left(line.substr(0, dash));
-    std::istringstream right(line.substr(dash + 3));
-    std::string skip, mount_root, mount, type, source, options;
-    left >> skip >> skip >> skip >> mount_root >> mount;
-    right >> type >> source >> options;
-    const bool version2 = type == "cgroup2";
-    if (!version2 && (type != "cgroup" || !HasWord(options, controller))) continue;
+  for (const Mount& mount : ReadMounts(root + "/proc")) {
+    const bool version2 = mount.type == "cgroup2";
+    if (!version2 && (mount.type != "cgroup" || !HasWord(mount.super_options, controller))) {
+      continue;
+    }
     std::optional<std::string> path = CgroupPath(root, version2 ? "" : controller);
     if (!path.has_value()) continue;
     // In a container the mount may show only a part of the tree: "/docker/id".
-    if (mount_root != "/" && path->compare(0, mount_root.size(), mount_root) == 0) {
-      *path = path->substr(mount_root.size());
+    if (mount.root != "/" && path->compare(0, mount.root.size(), mount.root) == 0) {
+      *path = path->substr(mount.root.size());
     }
     if (*path == "/") path->clear();
-    places.push_back({version2, root + mount, *path});
+    places.push_back({version2, root + mount.point, *path});
   }
   return places;
 }

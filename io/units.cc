@@ -88,7 +88,7 @@ Result<uint64_t> ParseBytes(std::string_view text) {
   const long double bytes = static_cast<long double>(value) * unit->bytes;
   if (bytes >= 18446744073709551615.0L) return BadSize(text, "it is too large");
   if (unit->bytes == 1 && bytes != std::floor(bytes)) return BadSize(text, "bytes are whole");
-  return static_cast<uint64_t>(bytes);
+  return static_cast<uint64_t>(std::round(bytes));  // 1.2 is no double: 1.2PB would lose a byte
 }
 
 namespace {

@@ -7,8 +7,9 @@
 //
 // Files are not registered. The kernel takes a ring apart in the background, up to seconds after it
 // was closed or its process was killed, and a registered file stays open as long: its lock holds,
-// its space is not free, its file system cannot be unmounted. A request of a MiB does not notice
-// what registration saves.
+// its space is not free, its file system cannot be unmounted. Only the thread that drives the ring
+// could take them back in time, and nothing is saved: six alternating pairs of reads of 1 MiB at
+// depth 32 took 9.58 core-ms a GB without and 9.57 with registered files.
 //
 // Owner and thread rule: as BlockDevice. The ring is made disabled and enabled by the first Submit
 // or Reap, so the thread that drives it need not be the one that made it; afterwards a call from

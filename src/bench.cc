@@ -271,6 +271,7 @@ class BenchCommand {
                      .file_bytes = session_->file_bytes(0),
                      .kind = kind,
                      .shape = run_.shape,
+                     .warm_up_seconds = WarmUpSeconds(run_.seconds),
                      .seconds = run_.seconds,
                      .huge_pages = comparison.fio_huge_pages};
     for (int i = 0; i < kComparisonRuns; ++i) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "engine/model/matmul_load.h"
@@ -20,8 +21,6 @@ namespace marea {
 namespace {
 
 constexpr int kGpu = 0;
-constexpr MachineFigure kCopyFigures[] = {MachineFigure::kH2d, MachineFigure::kD2h,
-                                          MachineFigure::kBothH2d, MachineFigure::kBothD2h};
 
 class MachineMeter {
  public:
@@ -99,9 +98,9 @@ class MachineMeter {
   Status MeasureGpu() {
     const Result<GpuFacts> gpu = ProbeGpu(kGpu);
     if (!gpu.ok()) {
-      const Measured none = Measured::Not("no GPU: " + gpu.status().message());
-      for (const MachineFigure figure : kCopyFigures) profile_.figure(figure) = none;
-      profile_.figure(MachineFigure::kGpuBf16) = none;
+      const std::string reason = "no GPU: " + gpu.status().message();
+      LeaveOutCopies(reason);
+      profile_.figure(MachineFigure::kGpuBf16) = Measured::Not(reason);
       return Status::Ok();
     }
     profile_.gpus.push_back(gpu.value().name);
@@ -118,13 +117,19 @@ class MachineMeter {
     }
   }
 
+  void LeaveOutCopies(const std::string& reason) {
+    for (const MachineFigure figure : {MachineFigure::kH2d, MachineFigure::kD2h,
+                                       MachineFigure::kBothH2d, MachineFigure::kBothD2h}) {
+      profile_.figure(figure) = Measured::Not(reason);
+    }
+  }
+
   Status MeasureLink() {
     options_.announce("RAM to VRAM and back");
     const Result<CopyRates> rates = LinkRates();
     if (!rates.ok() && !IsReason(rates.status())) return rates.status();
     if (!rates.ok()) {
-      const Measured none = Measured::Not(rates.status().message());
-      for (const MachineFigure figure : kCopyFigures) profile_.figure(figure) = none;
+      LeaveOutCopies(rates.status().message());
       return Status::Ok();
     }
     profile_.figure(MachineFigure::kH2d) = Measured::Of(rates.value().h2d);

@@ -1,7 +1,12 @@
 // marea plan: what a run would place where and do in a step. Trains nothing and writes nothing.
 #include <fmt/format.h>
 
+#include <optional>
+#include <utility>
+
+#include "engine/plan/machine_profile.h"
 #include "engine/plan/plan_json.h"
+#include "engine/plan/step_estimate.h"
 #include "engine/train/run_setup.h"
 #include "src/arguments.h"
 #include "src/commands.h"
@@ -34,6 +39,33 @@ Result<World> PlannedWorld(const std::string& world_size, const std::string& ran
   return world;
 }
 
+// None without --machine.
+Result<std::optional<MachineProfile>> ProfileOf(const std::string& path) {
+  if (path.empty()) return std::optional<MachineProfile>();
+  Result<MachineProfile> profile = ReadMachineProfile(path);
+  if (!profile.ok()) return profile.status().WithContext("--machine");
+  return std::optional<MachineProfile>(std::move(profile).value());
+}
+
+StepEstimate EstimateRun(const RunSetup& setup, const MachineProfile& profile) {
+  EstimateRequest request{
+      .on_gpu = setup.gpu.has_value(), .ranks_per_node = setup.world.local_size, .nvme_paths = {}};
+  for (const StorePath& path : setup.store_paths) request.nvme_paths.push_back(path.path);
+  return EstimateStep(setup.planned, profile, request);
+}
+
+void PrintPlan(const RunSetup& setup, const StepEstimate* estimate, const std::string& machine) {
+  fmt::print("{}: {} steps\n{}", setup.options.model_path, setup.steps,
+             PlanTable(setup.planned, BudgetBytes(setup), estimate));
+  if (estimate != nullptr) {
+    fmt::print("\n{}", EstimateText(*estimate, machine));
+  } else {
+    fmt::print(
+        "\n  how long that takes is told with --machine FILE, which\n"
+        "  `marea bench --all --nvme PATH --machine-profile FILE` writes\n");
+  }
+}
+
 }  // namespace
 
 int RunPlanCommand(const std::vector<std::string>& arguments) {
@@ -45,12 +77,17 @@ int RunPlanCommand(const std::vector<std::string>& arguments) {
   std::string world_size, ranks_per_node;
   set.Text("--world-size", world_size, "N", "ranks to plan for; 1 if absent");
   set.Text("--gpus-per-node", ranks_per_node, "N", "of them on a node; all if absent");
+  std::string machine;
+  set.Text("--machine", machine, "FILE",
+           "a machine profile of `marea bench --all`: how long a step takes, and what bounds it");
   set.Switch("--ops", ops, "the ops of a step too, one a line");
   if (const std::optional<int> ended = set.ParseOrEnd(arguments)) return *ended;
   const Result<RunOptions> options = ToRunOptions(flags, OutputNeed::kNone);
   if (!options.ok()) return FailWith(options.status());
   const Result<World> world = PlannedWorld(world_size, ranks_per_node);
   if (!world.ok()) return FailWith(world.status());
+  const Result<std::optional<MachineProfile>> profile = ProfileOf(machine);
+  if (!profile.ok()) return FailWithInput(profile.status());
   const Result<std::unique_ptr<RunSetup>> prepared = PrepareRun(options.value(), world.value());
   if (!prepared.ok()) return FailWithInput(prepared.status());
   const RunSetup& setup = *prepared.value();
@@ -61,12 +98,14 @@ int RunPlanCommand(const std::vector<std::string>& arguments) {
                     "measured when training starts: a plan writes nothing",
                     setup.store_paths.size()));
   }
+  std::optional<StepEstimate> estimate;
+  if (profile.value().has_value()) estimate = EstimateRun(setup, *profile.value());
   if (flags.json) {  // holds the ops
-    fmt::print("{}", ToJson(setup.planned));
+    fmt::print("{}", ToJson(setup.planned, estimate.has_value() ? EstimateJson(*estimate, machine)
+                                                                : std::string()));
     return 0;
   }
-  fmt::print("{}: {} steps\n{}", setup.options.model_path, setup.steps,
-             PlanTable(setup.planned, BudgetBytes(setup)));
+  PrintPlan(setup, estimate.has_value() ? &*estimate : nullptr, machine);
   if (ops) fmt::print("\n{}", OpsText(setup.planned.plan));
   return 0;
 }

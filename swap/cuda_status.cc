@@ -63,7 +63,7 @@ Status CudaStatus(cudaError_t error, std::string_view what) {
     case Failure::kNoDevice:
       return Status::Unavailable(fmt::format(
           "{}: no GPU can be used ({}); see that `nvidia-smi` lists one and that its driver "
-          "supports CUDA 13, or give --device cpu",
+          "supports CUDA 13",
           what, words));
     case Failure::kNoCode:
       return Status::Unavailable(

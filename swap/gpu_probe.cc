@@ -21,12 +21,12 @@ Status JudgeDriver(const GpuAnswers& answers) {
   if (facts.driver_version == 0) {
     return Status::Unavailable(
         "there is no NVIDIA driver on this machine (libcuda.so.1 cannot be loaded); install one, "
-        "in a container start it with --gpus all, or pass --device cpu");
+        "or "
+        "in a container start it with --gpus all");
   }
   if (facts.driver_version / 1000 >= facts.runtime_version / 1000) return Status::Ok();
   return Status::Unavailable(fmt::format(
-      "the NVIDIA driver serves CUDA {} but this build needs {}; install a newer driver or pass "
-      "--device cpu",
+      "the NVIDIA driver serves CUDA {} but this build needs {}; install a newer driver",
       Version(facts.driver_version), Version(facts.runtime_version)));
 }
 
@@ -34,8 +34,7 @@ Status JudgeCount(const GpuAnswers& answers) {
   const cudaError_t error = answers.count_error;
   if (error == cudaErrorNoDevice || (error == cudaSuccess && answers.count == 0)) {
     return Status::Unavailable(
-        "the NVIDIA driver finds no GPU; see nvidia-smi and CUDA_VISIBLE_DEVICES, or pass "
-        "--device cpu");
+        "the NVIDIA driver finds no GPU; see nvidia-smi and CUDA_VISIBLE_DEVICES");
   }
   if (error != cudaSuccess) {
     return CudaStatus(error, "starting CUDA").WithContext("the GPU cannot be used");
@@ -50,8 +49,7 @@ Status JudgeCount(const GpuAnswers& answers) {
 Status JudgeAge(const GpuFacts& facts) {
   if (facts.major >= kOldestMajor) return Status::Ok();
   return Status::Unavailable(fmt::format(
-      "GPU {} ({}) has compute capability {}.{}, but this build needs 8.0 or newer (bf16); pass "
-      "--device cpu",
+      "GPU {} ({}) has compute capability {}.{}, but this build needs 8.0 or newer (bf16)",
       facts.index, facts.name, facts.major, facts.minor));
 }
 
@@ -62,7 +60,7 @@ Status JudgeStart(const GpuAnswers& answers) {
     case cudaErrorDeviceAlreadyInUse:
       return Status::Unavailable(fmt::format(
           "GPU {} ({}) is held exclusively by another process (nvidia-smi shows which); wait for "
-          "it, choose another by CUDA_VISIBLE_DEVICES, or pass --device cpu",
+          "it, or choose another by CUDA_VISIBLE_DEVICES",
           facts.index, facts.name));
     case cudaErrorMemoryAllocation:
       return Status::Unavailable(fmt::format(

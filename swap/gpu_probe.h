@@ -37,6 +37,7 @@ int GpuOfLocalRank(uint32_t local_rank);
 
 // Unavailable, with the reason and the remedy: a build without CUDA, no driver, a driver older than
 // the build, no GPU, a GPU older than the build's code, a GPU in use exclusively or out of memory.
+// That the CPU would do is for the caller to say.
 Result<GpuFacts> ProbeGpu(int index);
 
 }  // namespace marea

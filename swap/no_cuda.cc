@@ -7,8 +7,7 @@ namespace {
 
 Status NoCuda() {
   return Status::Unavailable(
-      "this build of marea has no CUDA: build it with MAREA_CUDA=on (make build MAREA_CUDA=on), or "
-      "pass --device cpu");
+      "this build of marea has no CUDA: build it with MAREA_CUDA=on (make build MAREA_CUDA=on)");
 }
 
 }  // namespace

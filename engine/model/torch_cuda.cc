@@ -44,7 +44,7 @@ Status LoadTorchCuda() {
   if (dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL) == nullptr) {
     return Status::Unavailable(
         fmt::format("torch's CUDA libraries cannot be loaded ({}); install the CUDA build of the "
-                    "same torch (pip install torch), or pass --device cpu",
+                    "same torch (pip install torch)",
                     dlerror()));
   }
   try {

@@ -133,7 +133,7 @@ std::vector<uint32_t> Indices(size_t count) {
 
 }  // namespace
 
-std::string ToJson(const PlannedRun& planned) {
+std::string ToJson(const PlannedRun& planned, const std::string& step_estimate) {
   const PlanSpec& spec = planned.spec;
   const StepPlan& plan = planned.plan;
   ordered_json space_bytes;
@@ -155,6 +155,7 @@ std::string ToJson(const PlannedRun& planned) {
   text += MemberText("home_bytes", HomesJson(planned.homes));
   text += MemberText("peak_bytes", peaks);
   text += MemberText("workspace_bytes", planned.workspace_bytes);
+  if (!step_estimate.empty()) text += "\"step_estimate\": " + step_estimate + ",\n";
   text += MemberText("partial_home", TierName(spec.placement.partial));
   text += MemberText("activation_home", TierName(spec.placement.activation));
   text += ListText("groups", Indices(spec.model->groups.size()),

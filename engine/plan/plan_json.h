@@ -18,8 +18,8 @@ namespace marea {
 inline constexpr const char* kPlanFormat = "marea-plan";
 inline constexpr uint32_t kPlanFormatVersion = 1;
 
-// Ends in a newline.
-std::string ToJson(const PlannedRun& planned);
+// Ends in a newline. `step_estimate` is a JSON value to hold under that key; empty: no such key.
+std::string ToJson(const PlannedRun& planned, const std::string& step_estimate = {});
 
 // What a plan.json holds.
 struct PlanFile {

@@ -64,16 +64,23 @@ std::string RingTable(const StepPlan& plan) {
   return rows.size() == 1 ? "" : AlignColumns(rows) + "\n";
 }
 
-std::string LaneTable(const StepPlan& plan, uint32_t micro_count) {
+std::string SecondsText(const LaneTime& time) {
+  return time.seconds.has_value() ? fmt::format("{:.3g}", *time.seconds) : "?";
+}
+
+std::string LaneTable(const StepPlan& plan, uint32_t micro_count,
+                      const StepEstimate* estimate = nullptr) {
   const PlannedLanes lanes = CountLanes(plan, SteadyTurn(micro_count));
   std::string text = "  a step, once it is under way:\n";
   std::vector<std::vector<std::string>> rows = {{"lane", "ops", "bytes", "depth"}};
+  if (estimate != nullptr) rows[0].emplace_back("seconds");
   std::vector<std::string> kinds = {"of which"};
   for (int lane = 0; lane < kLaneCount; ++lane) {
     const PlannedLane& planned = lanes[lane];
     if (planned.op_count == 0) continue;
     rows.push_back({LaneName(static_cast<Lane>(lane)), fmt::format("{}", planned.op_count),
                     BytesOrDash(planned.bytes), fmt::format("{}", plan.lane_depth[lane])});
+    if (estimate != nullptr) rows.back().push_back(SecondsText(estimate->lanes[lane]));
     std::string& list = kinds.emplace_back();
     for (int kind = 0; kind < kOpKindCount; ++kind) {
       if (planned.ops_by_kind[kind] == 0) continue;
@@ -111,9 +118,10 @@ std::string PlacementTable(const PlannedRun& planned, const TierBytes& budget_by
          TierTable(planned.homes, peaks, &budget_bytes);
 }
 
-std::string PlanTable(const PlannedRun& planned, const TierBytes& budget_bytes) {
+std::string PlanTable(const PlannedRun& planned, const TierBytes& budget_bytes,
+                      const StepEstimate* estimate) {
   return PlacementTable(planned, budget_bytes) + "\n" + RingTable(planned.plan) +
-         LaneTable(planned.plan, planned.spec.micro_count);
+         LaneTable(planned.plan, planned.spec.micro_count, estimate);
 }
 
 std::string PlanTable(const PlanFile& file) {

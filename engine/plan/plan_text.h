@@ -8,6 +8,7 @@
 
 #include "engine/plan/plan_json.h"
 #include "engine/plan/planner.h"
+#include "engine/plan/step_estimate.h"
 
 namespace marea {
 
@@ -17,8 +18,9 @@ using TierBytes = std::array<uint64_t, kTierCount>;  // by Tier
 std::string PlacementTable(const PlannedRun& planned, const TierBytes& budget_bytes);
 
 // The whole picture of `marea plan`: the placement, the rings, and each lane's ops and bytes in a
-// steady step.
-std::string PlanTable(const PlannedRun& planned, const TierBytes& budget_bytes);
+// steady step, with its time where there is an estimate (null: none).
+std::string PlanTable(const PlannedRun& planned, const TierBytes& budget_bytes,
+                      const StepEstimate* estimate = nullptr);
 
 // The same of a file; it holds no budgets.
 std::string PlanTable(const PlanFile& file);

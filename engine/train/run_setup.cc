@@ -64,7 +64,7 @@ Status ChooseGpu(RunSetup& setup) {
     return Status::Ok();
   }
   if (setup.options.device == DeviceChoice::kCuda) {
-    return Status::InvalidArgument("--device cuda: " + status.message());
+    return Status::InvalidArgument("--device cuda: " + status.message() + "; or pass --device cpu");
   }
   // A machine that has a GPU should not be slow without a word.
   if (HasNvidiaDriver()) setup.notices.push_back("computing on the CPU: " + status.message());

@@ -29,6 +29,10 @@ double MillisecondsPerGb(double seconds, const Measurement& measured) {
 
 }  // namespace
 
+double WarmUpSeconds(double seconds) {
+  return std::min(kWarmUpSecondsMax, kWarmUpShare * seconds);
+}
+
 double BenchResult::bytes_per_second() const {
   return PerSecond(measured.read_bytes + measured.write_bytes, measured.seconds);
 }
@@ -160,7 +164,7 @@ Result<BenchResult> BenchSession::Measure(WorkloadKind kind, const BenchShape& s
   }
   RunLimit limit;
   limit.seconds = seconds;
-  limit.warm_up_seconds = std::min(kWarmUpSecondsMax, kWarmUpShare * seconds);
+  limit.warm_up_seconds = WarmUpSeconds(seconds);
   announce_(fmt::format("{} {} x {}{}", WorkloadName(kind), FormatBytes(shape.block_bytes),
                         shape.queue_depth,
                         files_.size() == 1      ? ""

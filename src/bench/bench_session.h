@@ -44,6 +44,9 @@ struct BenchResult {
   double data_core_ms_per_gb() const;  // of making and checking the data
 };
 
+// What a measurement of so many seconds drops at its start.
+double WarmUpSeconds(double seconds);
+
 struct BenchOptions {
   std::vector<std::string> folders;
   std::vector<uint64_t> file_bytes;  // by folder, whole pages

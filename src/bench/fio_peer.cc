@@ -116,7 +116,9 @@ std::vector<std::string> FioArguments(const FioJob& job) {
                                     "--fixedbufs=1",
                                     "--registerfiles=1",
                                     "--direct=1",
+                                    "--scramble_buffers=0",
                                     "--time_based=1",
+                                    fmt::format("--ramp_time={:.0f}ms", job.warm_up_seconds * 1000),
                                     fmt::format("--runtime={:.0f}ms", job.seconds * 1000),
                                     "--allow_file_create=0",
                                     "--output-format=json"};

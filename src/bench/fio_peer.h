@@ -19,6 +19,7 @@ struct FioJob {
   uint64_t file_bytes = 0;
   WorkloadKind kind = WorkloadKind::kRead;
   BenchShape shape;
+  double warm_up_seconds = 0;  // dropped, as marea drops them: a drive that rested may burst
   double seconds = 0;
   bool huge_pages = false;  // its buffers, from those that the machine has reserved
 };
@@ -36,7 +37,9 @@ struct FioFigure {
 // Where fio is, by PATH. InvalidArgument says how to get it.
 Result<std::string> FindFio();
 
-// fio's words, the program first. REQUIRES: job.kind is not kReplay.
+// fio's words, the program first. Its buffers are written as they are: by default fio changes them
+// for every request, which is what marea counts apart, as the cost of its data. REQUIRES: job.kind
+// is not kReplay.
 std::vector<std::string> FioArguments(const FioJob& job);
 
 // fio's own JSON, with whatever notes it prints before it. Failed if it holds no figure.

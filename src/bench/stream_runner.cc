@@ -71,7 +71,7 @@ Status StreamRunner::Loop() {
     }
     const size_t count = stream_.device->Reap(done_, ReapWait::kUntilOne);
     const StreamClock::time_point now = StreamClock::now();
-    for (size_t i = 0; i < count; ++i) MAREA_RETURN_IF_ERROR(Take(done_[i], now));
+    MAREA_RETURN_IF_ERROR(Take(std::span(done_).first(count), now));
   }
 }
 
@@ -85,6 +85,7 @@ Status StreamRunner::WithData(Work work) {
 
 Status StreamRunner::SubmitBatch() {
   batch_.clear();
+  bool writes = false;
   const StreamClock::time_point now = StreamClock::now();
   while (!free_.empty()) {
     const std::optional<BenchTransfer> next = stream_.workload->Next();
@@ -92,38 +93,52 @@ Status StreamRunner::SubmitBatch() {
     const size_t slot = free_.back();
     free_.pop_back();
     slots_[slot] = {*next, now};
-    const std::span<std::byte> memory = MemoryOf(slot);
-    if (next->direction == IoDirection::kWrite) {
-      MAREA_RETURN_IF_ERROR(WithData([&] {
-        stream_.files[next->file]->stamps.Stamp(memory, next->offset);
-        return Status::Ok();
-      }));
-    }
-    batch_.push_back({next->direction, next->file, next->offset, memory.data(), next->bytes, slot});
+    batch_.push_back(
+        {next->direction, next->file, next->offset, MemoryOf(slot).data(), next->bytes, slot});
+    writes = writes || next->direction == IoDirection::kWrite;
   }
+  if (writes) MAREA_RETURN_IF_ERROR(WithData([this] { return StampBatch(); }));
   return batch_.empty() ? Status::Ok() : stream_.device->Submit(batch_);
 }
 
-Status StreamRunner::Take(const IoCompletion& completion, StreamClock::time_point now) {
-  MAREA_RETURN_IF_ERROR(completion.status);
-  const size_t slot = completion.tag;
-  const BenchTransfer& transfer = slots_[slot].transfer;
-  latency_.Add(static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(now - slots_[slot].begun).count()));
-  if (transfer.direction == IoDirection::kRead) {
+Status StreamRunner::StampBatch() {
+  for (const IoRequest& request : batch_) {
+    if (request.direction != IoDirection::kWrite) continue;
+    stream_.files[request.file]->stamps.Stamp(MemoryOf(request.tag), request.offset);
+  }
+  return Status::Ok();
+}
+
+Status StreamRunner::Take(std::span<const IoCompletion> done, StreamClock::time_point now) {
+  bool reads = false;
+  for (const IoCompletion& completion : done) {
+    MAREA_RETURN_IF_ERROR(completion.status);
+    reads = reads || slots_[completion.tag].transfer.direction == IoDirection::kRead;
+  }
+  if (reads) MAREA_RETURN_IF_ERROR(WithData([&] { return Verify(done); }));
+  for (const IoCompletion& completion : done) {
+    const size_t slot = completion.tag;
+    const BenchTransfer& transfer = slots_[slot].transfer;
+    latency_.Add(static_cast<uint64_t>(
+        std::chrono::duration_cast<std::chrono::nanoseconds>(now - slots_[slot].begun).count()));
+    const bool read = transfer.direction == IoDirection::kRead;
+    (read ? read_bytes_ : write_bytes_).fetch_add(transfer.bytes, std::memory_order_relaxed);
+    stream_.workload->Done(transfer);
+    free_.push_back(slot);
+  }
+  return Status::Ok();
+}
+
+Status StreamRunner::Verify(std::span<const IoCompletion> done) {
+  for (const IoCompletion& completion : done) {
+    const BenchTransfer& transfer = slots_[completion.tag].transfer;
+    if (transfer.direction != IoDirection::kRead) continue;
     const bool whole = stream_.verify == VerifyDepth::kBodies || ++reads_ % kWholeVerifyEvery == 0;
     const BenchFile& file = *stream_.files[transfer.file];
-    MAREA_RETURN_IF_ERROR(WithData([&] {
-      return file.stamps.Verify(MemoryOf(slot), transfer.offset,
-                                whole ? VerifyDepth::kBodies : VerifyDepth::kStamps,
-                                file.file.path());
-    }));
-    read_bytes_.fetch_add(transfer.bytes, std::memory_order_relaxed);
-  } else {
-    write_bytes_.fetch_add(transfer.bytes, std::memory_order_relaxed);
+    MAREA_RETURN_IF_ERROR(file.stamps.Verify(MemoryOf(completion.tag), transfer.offset,
+                                             whole ? VerifyDepth::kBodies : VerifyDepth::kStamps,
+                                             file.file.path()));
   }
-  stream_.workload->Done(transfer);
-  free_.push_back(slot);
   return Status::Ok();
 }
 

@@ -19,7 +19,7 @@ TEST(CudaStatusTest, EachKindOfFailureHasItsCodeAndRemedy) {
       {cudaErrorECCUncorrectable, ErrorCode::kFailed, "the GPU stopped working ("},
       {cudaErrorLaunchFailure, ErrorCode::kFailed, "the GPU stopped working ("},
       {cudaErrorIllegalAddress, ErrorCode::kFailed, "the GPU stopped working ("},
-      {cudaErrorNoDevice, ErrorCode::kUnavailable, "--device cpu"},
+      {cudaErrorNoDevice, ErrorCode::kUnavailable, "nvidia-smi"},
       {cudaErrorInsufficientDriver, ErrorCode::kUnavailable, "nvidia-smi"},
       {cudaErrorNoKernelImageForDevice, ErrorCode::kUnavailable, "TORCH_CUDA_ARCH_LIST"},
       {cudaErrorInvalidValue, ErrorCode::kFailed, "CUDA failed ("},

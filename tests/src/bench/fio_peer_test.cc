@@ -16,13 +16,15 @@ TEST(FioPeerTest, FioIsAskedForTheSameWork) {
                                                        .file_bytes = 4 * kGiB,
                                                        .kind = WorkloadKind::kMixed,
                                                        .shape = {kMiB, 32},
+                                                       .warm_up_seconds = 0.3,
                                                        .seconds = 1.5,
                                                        .huge_pages = true});
   EXPECT_EQ(words.front(), "/usr/bin/fio");
   for (const char* word :
        {"--filename=/proc/1/fd/5", "--size=4294967296", "--bs=1048576", "--iodepth=32", "--rw=rw",
         "--ioengine=io_uring", "--fixedbufs=1", "--registerfiles=1", "--direct=1",
-        "--runtime=1500ms", "--output-format=json", "--iomem=mmaphuge"}) {
+        "--ramp_time=300ms", "--runtime=1500ms", "--scramble_buffers=0", "--output-format=json",
+        "--iomem=mmaphuge"}) {
     EXPECT_NE(std::find(words.begin(), words.end(), word), words.end()) << word;
   }
 }
