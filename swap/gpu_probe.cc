@@ -42,7 +42,7 @@ Status JudgeCount(const GpuAnswers& answers) {
   if (answers.facts.index < answers.count) return Status::Ok();
   return Status::Unavailable(
       fmt::format("GPU {} was asked for but there are {} (each rank of a machine needs one); see "
-                  "CUDA_VISIBLE_DEVICES, start fewer ranks, or pass --device cpu",
+                  "CUDA_VISIBLE_DEVICES, or start fewer ranks",
                   answers.facts.index, answers.count));
 }
 

@@ -24,8 +24,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Thread blocks that a collective takes from the multiprocessors, at most: as many as keep an NVLink
-// port of an H200 near its rate; what they take, compute does not get.
+// Thread blocks that a collective takes from the multiprocessors, at most: as many as keep an
+// NVLink port of an H200 near its rate; what they take, compute does not get.
 constexpr int kBlocksMax = 16;
 // How often an error is looked for that no call would return.
 constexpr milliseconds kAskEvery{500};
@@ -121,9 +121,8 @@ class NcclCommunicator final : public Collectives {
     ncclResult_t result = call();
     while (result == ncclInProgress) {
       if (steady_clock::now() > deadline) {
-        return Status::Failed(
-            fmt::format("{} over NCCL ({}) took too long; NCCL_DEBUG=INFO shows where it stands",
-                        what, name_));
+        return Status::Failed(fmt::format(
+            "{} over NCCL ({}) took too long; NCCL_DEBUG=INFO shows where it stands", what, name_));
       }
       changed_.WaitFor(mutex_, kProgressEvery);
       if (failed_) return *failed_;
@@ -148,8 +147,8 @@ class NcclCommunicator final : public Collectives {
         const ncclResult_t asked = nccl_.comm_get_async_error(comm_, &result);
         if (asked != ncclSuccess) result = asked;
         if (result == ncclSuccess || result == ncclInProgress) continue;
-        broken = Status::Failed(
-            fmt::format("NCCL ({}): {}", name_, NcclWords(nccl_, result, comm_)));
+        broken =
+            Status::Failed(fmt::format("NCCL ({}): {}", name_, NcclWords(nccl_, result, comm_)));
       }
     }
     // NCCL's word for it is the consequence; the group may know the cause.
@@ -191,8 +190,8 @@ Status CheckOwnGpus(const RankGroup& group, const std::vector<std::string>& gpus
     const auto [owner, is_new] = owners.emplace(gpus[rank], rank);
     if (is_new) continue;
     return Status::InvalidArgument(
-        fmt::format("rank {} and {} have the same GPU, {}: start one rank for each GPU, let each "
-                    "see its own (CUDA_VISIBLE_DEVICES), or pass --device cpu",
+        fmt::format("rank {} and {} have the same GPU, {}: start one rank for each GPU, and let "
+                    "each see its own or all of them (CUDA_VISIBLE_DEVICES)",
                     owner->second, group.title(rank), gpus[rank]));
   }
   return Status::Ok();

@@ -9,8 +9,7 @@
 namespace marea {
 namespace {
 
-constexpr const char* kRemedy =
-    "install the CUDA build of torch, whose wheel brings it, or pass --device cpu";
+constexpr const char* kRemedy = "install the CUDA build of torch, whose wheel brings it";
 
 Result<const NcclLibrary*> Load() {
   // A ring sums in an order that sizes and ranks alone decide. Read by NCCL as it starts.
