@@ -118,6 +118,15 @@ TEST(MemoryLimitsTest, Version2TakesTheSmallestOnTheWayUp) {
   EXPECT_EQ(ReadMemoryLimits(root.path()).value().cgroup_bytes, kGiB);
 }
 
+TEST(MemoryLimitsTest, AMountPointMayHoldASpace) {
+  FakeRoot root;
+  root.Write("/proc/self/cgroup", "0::/job\n");
+  root.Write("/proc/self/mountinfo",
+             "a line that is none\n30 23 0:26 / /sys/c\\040group rw - cgroup2 cgroup2 rw\n");
+  root.Write("/sys/c group/job/memory.max", "4294967296\n");
+  EXPECT_EQ(ReadMemoryLimits(root.path()).value().cgroup_bytes, 4 * kGiB);
+}
+
 TEST(MemoryLimitsTest, Version1InAContainer) {
   FakeRoot root;
   // The mount shows only the container's part of the tree.
