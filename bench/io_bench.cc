@@ -22,6 +22,7 @@
 #include "io/block_device_factory.h"
 #include "io/data_file.h"
 #include "io/drive_info.h"
+#include "io/memory_limits.h"
 #include "io/nvme_directory.h"
 #include "io/topology.h"
 #include "io/transfer_set.h"
@@ -172,6 +173,11 @@ void BM_TransferSet(benchmark::State& state) {
 
 void BM_ArenaCreate(benchmark::State& state) {
   const auto bytes = static_cast<uint64_t>(state.range(0));
+  const Result<MemoryLimits> memory = ReadMemoryLimits();
+  if (!memory.ok() || memory.value().available_bytes < 2 * bytes) {
+    state.SkipWithError("this machine has not twice the arena's bytes to spare");
+    return;
+  }
   for (auto _ : state) {
     PinnedArena arena = MakeArena(bytes);
     benchmark::DoNotOptimize(arena.bytes().data());
@@ -207,6 +213,7 @@ BENCHMARK(BM_TransferSet);
 BENCHMARK(BM_ArenaCreate)
     ->Arg(256 << 20)
     ->Arg(1 << 30)
+    ->Arg(int64_t{8} << 30)
     ->Unit(benchmark::kMillisecond)
     ->UseRealTime();
 
