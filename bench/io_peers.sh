@@ -8,7 +8,8 @@
 #   marea    `marea bench`: io_uring, registered buffers, DEPTH (32) requests in flight
 #   fio      io_uring, fixed buffers, registered files, the same depth and warm-up; FIO names the
 #            program. Its buffers are in huge pages, as marea's are, where the machine has reserved
-#            them (sysctl vm.nr_hugepages=64); the table says so.
+#            them (sysctl vm.nr_hugepages=64), which is said. Its file is new in each round, as
+#            marea's is: what lies behind a virtual drive may know an old one.
 #   ds_io    DeepSpeed's own benchmark (libaio), the same depth, 8 threads, where PYTHON (python3)
 #            can import deepspeed; its operator is compiled at first use and wants libaio's headers
 #            (CPATH, LIBRARY_PATH, LD_LIBRARY_PATH) and ninja. It has no mixed stream, and its
@@ -73,6 +74,9 @@ huge_pages() {
 }
 run_fio() {
   local kind
+  rm -f "$work/fio"
+  "$fio" "${fio_job[@]}" --rw=write --refill_buffers --end_fsync=1 >"$work/out" 2>&1 ||
+    fail "fio cannot lay out its file: $(tail -n 3 "$work/out")"
   for kind in read write rw; do
     take fio "$fio" "${fio_job[@]}" --rw=$kind --fixedbufs=1 --registerfiles=1 --time_based=1 \
       --runtime="${seconds}s" --ramp_time="${ramp_ms}ms" --scramble_buffers=0 \
@@ -95,9 +99,7 @@ fio_memory=()
 if [[ -n $fio ]]; then
   peers+=(fio)
   if huge_pages; then fio_memory=(--iomem=mmaphuge); fi
-  say "$("$fio" --version), its buffers in ${fio_memory[*]:-ordinary pages}; laying out its file"
-  "$fio" "${fio_job[@]}" --rw=write --refill_buffers --end_fsync=1 >"$work/out" 2>&1 ||
-    fail "fio cannot lay out its file: $(tail -n 3 "$work/out")"
+  say "$("$fio" --version), its buffers in ${fio_memory[*]:-ordinary pages}"
 else
   say "fio is left out: '${FIO:-fio}' is not there (apt-get install fio, or name it in FIO)"
 fi
