@@ -50,6 +50,7 @@ target_compile_definitions(marea_cuda INTERFACE MAREA_CUDA=1)
 
 # NCCL's header, from the wheel beside torch or a package; the library is loaded at run time.
 find_path(MAREA_NCCL_INCLUDE_DIR nccl.h HINTS ${MAREA_TORCH_DIR}/../nvidia/nccl/include REQUIRED)
+list(APPEND CMAKE_BUILD_RPATH ${MAREA_TORCH_DIR}/../nvidia/nccl/lib)
 add_library(marea_nccl INTERFACE)
 target_include_directories(marea_nccl SYSTEM INTERFACE ${MAREA_NCCL_INCLUDE_DIR})
 

@@ -348,7 +348,9 @@ int RunBenchCommand(const std::vector<std::string>& arguments) {
   if (const std::optional<int> ended = set.ParseOrEnd(SpreadNvmePaths(arguments))) return *ended;
   const Result<BenchRun> run = ToBenchRun(flags);
   if (!run.ok()) return FailWith(run.status());
-  const Result<World> world = WorldFromEnvironment();
+  Result<World> world = WorldFromEnvironment();
+  // Drives are measured wherever it is started.
+  if (!world.ok() && !flags.all) world = World{};
   if (!world.ok()) return FailWith(world.status());
   CatchSignals();
   BenchCommand command(run.value(), world.value());

@@ -210,6 +210,9 @@ Result<std::unique_ptr<Collectives>> MakeNcclCommunicator(RankGroup& group, cons
                                                           const GpuFacts& gpu,
                                                           milliseconds timeout) {
   MAREA_ASSIGN_OR_RETURN(const NcclLibrary* nccl, LoadNccl());
+  if (!group.TakeName(name)) {
+    return Status::InvalidArgument(fmt::format("there is a communicator {} already", name));
+  }
   MAREA_ASSIGN_OR_RETURN(const std::vector<std::string> gpus,
                          group.Exchange("the GPUs of NCCL (" + name + ")", GpuName(gpu)));
   MAREA_RETURN_IF_ERROR(CheckOwnGpus(group, gpus));

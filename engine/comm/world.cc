@@ -176,6 +176,26 @@ Result<uint32_t> SlurmLocalSize(const Reader& reader, uint32_t size) {
       "srun");
 }
 
+// srun numbers the steps of a job; the batch script itself is none of them.
+bool IsJobStep(const Reader& reader) {
+  constexpr uint64_t kStepsMax = 0xfffffff0;  // above are SLURM's own, the batch script among them
+  if (reader.Has("SLURM_STEP_NUM_TASKS")) return true;
+  const std::optional<std::string> step = reader.Text("SLURM_STEP_ID");
+  const std::optional<uint64_t> number = step ? ParseNumber(*step) : std::nullopt;
+  return number && *number < kStepsMax;
+}
+
+// One rank, unless the job has more: they would never come.
+Result<World> FromBatchScript(const Reader& reader) {
+  const std::string tasks = reader.Text("SLURM_NTASKS").value_or("1");
+  if (tasks == "1") return World{};
+  return Status::InvalidArgument(
+      fmt::format("this is the batch script of a SLURM job of {} tasks, and no rank of it: start "
+                  "the ranks with "
+                  "srun, or one rank with env -u SLURM_PROCID",
+                  tasks));
+}
+
 Result<World> FromSlurm(const Reader& reader) {
   World world;
   const char* because = "SLURM_PROCID is";
@@ -222,7 +242,9 @@ Result<World> FromSlurm(const Reader& reader) {
 Result<World> WorldFromVariables(const Variables& variables) {
   const Reader reader(variables);
   if (reader.Has("RANK") || reader.Has("WORLD_SIZE")) return FromTorchrun(reader);
-  if (reader.Has("SLURM_PROCID")) return FromSlurm(reader);
+  if (reader.Has("SLURM_PROCID")) {
+    return IsJobStep(reader) ? FromSlurm(reader) : FromBatchScript(reader);
+  }
   return World{};
 }
 

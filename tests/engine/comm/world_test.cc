@@ -30,6 +30,7 @@ const Set kTorchrun = {{"RANK", "5"},
                        {"TORCHELASTIC_RESTART_COUNT", "2"}};
 
 const Set kSlurm = {{"SLURM_PROCID", "5"},
+                    {"SLURM_STEP_ID", "0"},
                     {"SLURM_NTASKS", "7"},
                     {"SLURM_LOCALID", "1"},
                     {"SLURM_NODEID", "2"},
@@ -93,6 +94,19 @@ TEST(World, ReadsSlurm) {
   const uint16_t port = world.master_port;
   EXPECT_EQ(port, From(With(kSlurm, "SLURM_PROCID", "6")).value().master_port);
   EXPECT_NE(port, From(With(kSlurm, "SLURM_JOB_ID", "4000124")).value().master_port);
+}
+
+TEST(World, ABatchScriptIsNoRank) {
+  for (const Set& script :
+       {Without(kSlurm, "SLURM_STEP_ID"), With(kSlurm, "SLURM_STEP_ID", "4294967291"),
+        With(kSlurm, "SLURM_STEP_ID", "batch")}) {
+    const Result<World> world = From(script);
+    ASSERT_FALSE(world.ok());
+    EXPECT_NE(world.status().message().find("7 tasks"), std::string::npos);
+    EXPECT_NE(world.status().message().find("srun"), std::string::npos);
+    EXPECT_EQ(From(With(script, "SLURM_NTASKS", "1")).value().size, 1u);
+    EXPECT_EQ(From(Without(script, "SLURM_NTASKS")).value().size, 1u);
+  }
 }
 
 TEST(World, SlurmYieldsToWhatIsNamed) {

@@ -197,7 +197,7 @@ class TwoNodes(NodesCase):
     def test_slurm(self):
         """As srun starts four tasks on two nodes, 2 on each."""
         job = {"SLURM_NTASKS": "4", "SLURM_JOB_NUM_NODES": "2", "SLURM_TASKS_PER_NODE": "2(x2)",
-               "SLURM_JOB_NODELIST": "10.77.0.[1-2]", "SLURM_JOB_ID": "4711"}
+               "SLURM_JOB_NODELIST": "10.77.0.[1-2]", "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0"}
         self.check_success(*[
             self.start_on(rank // 2, [faults.MAREA, *self.words(steps=STEPS)],
                           {**job, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank % 2),
