@@ -133,11 +133,13 @@ ArithmeticWork CountArithmetic(const PlannedRun& planned, const StepMask& mask) 
   return work;
 }
 
-double CommBytes(const StepPlan& plan, const StepMask& mask) {
+// That arrive at this rank: of what a collective covers, all but its own part.
+double ArrivingBytes(const PlannedRun& planned, const StepMask& mask) {
+  const uint32_t ranks = planned.spec.partition.world_size;
   double bytes = 0;
-  for (const Op& op : plan.ops) {
+  for (const Op& op : planned.plan.ops) {
     if (op.lane == Lane::kComm && Active(op, mask)) {
-      bytes += static_cast<double>(op.accesses.back().bytes);
+      bytes += static_cast<double>(op.accesses.back().bytes) * (ranks - 1) / ranks;
     }
   }
   return bytes;
@@ -191,8 +193,7 @@ StepEstimate EstimateStep(const PlannedRun& planned, const MachineProfile& profi
   time(Lane::kCompute) = Over(processor * arithmetic.flops,
                               ComputeRate(profile, planned.spec.precision, request.on_gpu));
   time(Lane::kCpu) = Over(node * arithmetic.cpu_parameters, profile.figure(MachineFigure::kAdamW));
-  time(Lane::kComm) =
-      Over(CommBytes(planned.plan, mask), profile.figure(MachineFigure::kAllGather));
+  time(Lane::kComm) = Over(ArrivingBytes(planned, mask), profile.figure(MachineFigure::kAllGather));
   Conclude(request.on_gpu, &estimate);
   return estimate;
 }

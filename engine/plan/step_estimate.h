@@ -11,7 +11,7 @@
 //                          whose bytes are read and written
 //   compute                forward, recompute and backward products; updates on a GPU are left out
 //   cpu                    parameters that the CPU updates
-//   comm                   bytes gathered and scattered
+//   comm                   bytes that arrive at each rank, gathered or scattered
 //
 // Ranks of one node share its drives and its processor, and each has its own GPU and link. Where
 // the CPU computes, compute, cpu, h2d and d2h have the same cores, so that their times add up.

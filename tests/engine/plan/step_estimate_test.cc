@@ -140,11 +140,21 @@ TEST_F(StepEstimateTest, DrivesAreThoseOfThePlan) {
   EXPECT_DOUBLE_EQ(read_seconds({"of another machine"}), 15);
 }
 
+TEST_F(StepEstimateTest, ARanksOwnPartDoesNotTravel) {
+  profile_.figure(MachineFigure::kAllGather) = Measured::Of(30);
+  planned_.spec.partition.world_size = 4;
+  Add(OpKind::kGather, Lane::kComm, 400);
+  Add(OpKind::kReduceScatter, Lane::kComm, 800);
+  EXPECT_DOUBLE_EQ(Seconds(Estimate({.on_gpu = true, .nvme_paths = {"a"}}), Lane::kComm),
+                   (300 + 600) / 30.0);
+}
+
 TEST_F(StepEstimateTest, WhatIsMissingIsSaidAndNotGuessed) {
   profile_.drives.clear();
   profile_.drives_together.reset();
   profile_.no_drives_reason = "no --nvme PATH was given";
   profile_.figure(MachineFigure::kBothD2h) = Measured::Not("no GPU here");
+  planned_.spec.partition.world_size = 2;
   Add(OpKind::kGather, Lane::kComm, 7);
   const StepEstimate estimate = Estimate({.on_gpu = true, .nvme_paths = {"a"}});
   EXPECT_EQ(Reason(estimate, Lane::kNvmeRead), "no --nvme PATH was given");
