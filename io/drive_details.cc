@@ -105,7 +105,7 @@ void ReadBlockDevice(const fs::path& sys, DriveDetails* details) {
   if (function.empty()) return;
   details->link = ReadLink(function, "current");
   details->link_max = ReadLink(function, "max");
-  std::ifstream(function / "numa_node") >> details->numa_node;
+  details->numa_node = ReadNumaNode(function);
 }
 
 }  // namespace

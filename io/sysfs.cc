@@ -12,6 +12,12 @@ std::string ReadSysfsLine(const std::filesystem::path& file) {
   return line;
 }
 
+int ReadNumaNode(const std::filesystem::path& device) {
+  std::ifstream in(device / "numa_node");
+  int node = -1;
+  return in >> node ? node : -1;
+}
+
 uint64_t ReadSysfsNumber(const std::filesystem::path& file) {
   std::ifstream in(file);
   uint64_t value = 0;

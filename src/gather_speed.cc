@@ -18,6 +18,7 @@
 #include "io/pinned_arena.h"
 #include "io/steady_seconds.h"
 #include "io/units.h"
+#include "src/bench/fio_peer.h"
 #include "src/bench/page_stamps.h"
 #include "swap/cpu_device.h"
 #include "swap/cuda_device.h"
@@ -81,8 +82,7 @@ class GatherMeter {
       MAREA_RETURN_IF_ERROR(Gather());
       each = SteadySeconds() - start;
     }
-    std::nth_element(seconds.begin(), seconds.begin() + seconds.size() / 2, seconds.end());
-    return static_cast<double>(whole_.size() - part_bytes_) / seconds[seconds.size() / 2];
+    return static_cast<double>(whole_.size() - part_bytes_) / Median(std::move(seconds));
   }
 
  private:

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
+#include "engine/comm/collective_sizes.h"
 #include "engine/comm/communicator.h"
 #include "engine/comm/network.h"
 #include "engine/comm/ordered_reduce.h"
@@ -89,11 +90,7 @@ class GlooCommunicator : public Communicator {
   ~GlooCommunicator() override { group_.RemoveListener(aborter_); }
 
   Status AllGather(std::span<const std::byte> shard, std::span<std::byte> whole) override {
-    if (whole.size() != shard.size() * ranks_) {
-      return Status::InvalidArgument(
-          fmt::format("all-gather {}: {} bytes of each of {} ranks do not make {}", name_,
-                      shard.size(), ranks_, whole.size()));
-    }
+    MAREA_RETURN_IF_ERROR(CheckGatherSizes(name_, ranks_, shard.size(), whole.size()));
     const auto place = whole.subspan(rank_ * shard.size(), shard.size());
     if (place.data() != shard.data()) std::memmove(place.data(), shard.data(), shard.size());
     MAREA_RETURN_IF_ERROR(CompareHeads("all-gather", Head{kGather, whole.size()}));
@@ -113,11 +110,7 @@ class GlooCommunicator : public Communicator {
   }
 
   Status ReduceScatter(std::span<float> whole) override {
-    if (whole.size() % ranks_ != 0) {
-      return Status::InvalidArgument(
-          fmt::format("reduce-scatter {}: {} elements are not the same number for each of {} ranks",
-                      name_, whole.size(), ranks_));
-    }
+    MAREA_RETURN_IF_ERROR(CheckScatterSize(name_, ranks_, whole.size()));
     MAREA_RETURN_IF_ERROR(CompareHeads("reduce-scatter", Head{kReduce, whole.size_bytes()}));
     // While one piece is added, the next one travels.
     const size_t part = whole.size() / ranks_;

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/comm/collective_sizes.h"
 #include "engine/comm/nccl_library.h"
 #include "engine/comm/network.h"
 #include "io/mutex.h"
@@ -79,11 +80,7 @@ class NcclCommunicator final : public Collectives {
   }
 
   Status AllGather(std::span<const std::byte> shard, std::span<std::byte> whole) override {
-    if (whole.size() != shard.size() * group_.world().size) {
-      return Status::InvalidArgument(
-          fmt::format("all-gather {}: {} bytes of each of {} ranks do not make {}", name_,
-                      shard.size(), group_.world().size, whole.size()));
-    }
+    MAREA_RETURN_IF_ERROR(CheckGatherSizes(name_, group_.world().size, shard.size(), whole.size()));
     return Call("all-gather", Never(), [&] {
       return nccl_.all_gather(shard.data(), whole.data(), shard.size(), ncclUint8, comm_, stream_);
     });
@@ -91,11 +88,7 @@ class NcclCommunicator final : public Collectives {
 
   Status ReduceScatter(std::span<float> whole) override {
     const World& world = group_.world();
-    if (whole.size() % world.size != 0) {
-      return Status::InvalidArgument(
-          fmt::format("reduce-scatter {}: {} elements are not the same number for each of {} ranks",
-                      name_, whole.size(), world.size));
-    }
+    MAREA_RETURN_IF_ERROR(CheckScatterSize(name_, world.size, whole.size()));
     const size_t part = whole.size() / world.size;
     return Call("reduce-scatter", Never(), [&] {
       return nccl_.reduce_scatter(whole.data(), whole.data() + world.rank * part, part, ncclFloat,

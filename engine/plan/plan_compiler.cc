@@ -73,9 +73,9 @@ class Compiler : WeightFlow {
     std::vector<Piece> inputs;
     for (uint32_t block = 0; block < last; ++block) EmitForward(wave, block, inputs);
     BlockSums above = EmitHead(wave, last, inputs);
+    const bool ahead = overlap_ == Overlap::kNextBlock;
     for (uint32_t block = last; block-- > 0;) {
       std::vector<Piece> weights;
-      const bool ahead = overlap_ == Overlap::kNextBlock;
       if (ahead && block > 0) weights = WeightsOf(wave, block, When::kIfTrain, false);
       Settle(wave, above);
       // The sums of a larger block would not find room beside these.

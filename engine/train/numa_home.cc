@@ -1,9 +1,9 @@
 #include "engine/train/numa_home.h"
 
 #include <algorithm>
-#include <fstream>
 #include <vector>
 
+#include "io/sysfs.h"
 #include "io/units.h"
 
 namespace marea {
@@ -30,9 +30,7 @@ NumaHome ChooseNumaHome(const Topology& topology, const World& world, int gpu_no
 }
 
 int NumaNodeOfPci(const std::string& address) {
-  std::ifstream in("/sys/bus/pci/devices/" + address + "/numa_node");
-  int node = -1;
-  return in >> node ? node : -1;
+  return ReadNumaNode("/sys/bus/pci/devices/" + address);
 }
 
 }  // namespace marea

@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from torch.distributed.fsdp import fully_shard
 
 import parity_test
 from parity_test import BETAS, CLIPPING, DECAY, EPSILON, LENGTH, MICRO_BATCH, STEPS
+from rank_environment import free_port
 
 RANKS = 2
 GLOBAL_BATCH = MICRO_BATCH * parity_test.ROUNDS
@@ -103,12 +103,6 @@ def rank_main(folder):
         torch.save({"lines": lines, "weights": weights}, folder / "fsdp2.pt")
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def train_fsdp2(folder):

@@ -5,7 +5,9 @@ ranks, some share one: NCCL refuses that on one machine, so each rank tells it o
 own (NCCL_HOSTID), and they talk through sockets. That shows what is computed, not how fast.
 """
 
+import functools
 import os
+import socket
 import subprocess
 
 DEVICE = os.environ.get("MAREA_TEST_DEVICE", "cpu")
@@ -13,6 +15,7 @@ DEVICE = os.environ.get("MAREA_TEST_DEVICE", "cpu")
 VRAM, RAM = ("64MiB", "4GiB") if DEVICE == "cpu" else ("3GiB", "48GiB")
 
 
+@functools.cache
 def gpu_count():
     if DEVICE == "cpu":
         return 0
@@ -22,6 +25,12 @@ def gpu_count():
 
 def shares_gpus(world):
     return DEVICE == "cuda" and gpu_count() < world
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def rank_environment(rank, world, port):

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import unittest
 
-from rank_environment import DEVICE, RAM, VRAM, rank_environment, shares_gpus
+from rank_environment import DEVICE, RAM, VRAM, free_port, rank_environment, shares_gpus
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "src"))
 from command_case import RAW_FAILURES, is_gone, wait_for
@@ -52,9 +52,7 @@ class FaultCase(unittest.TestCase):
         self.write("ds.json", DEEPSPEED)
         self.processes = []
         self.addCleanup(self.kill_all)
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            self.port = listener.getsockname()[1]
+        self.port = free_port()
 
     def start_over(self):
         """A folder, a port and no process, as at the start."""

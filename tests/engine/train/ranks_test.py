@@ -3,8 +3,8 @@
     ranks_test.py MAREA WORK [--quick] [unittest's arguments]
 
 Each run is `MAREA launch --ranks W -- train ...` of a tiny model in a folder below WORK, on the CPU
-or as rank_environment.py says. Runs with the same flags are made once and shared by the tests. --quick keeps fewer world
-sizes and placements of the same checks.
+or as rank_environment.py says. Runs with the same flags are made once and shared by the tests.
+--quick keeps fewer world sizes and placements of the same checks.
 """
 
 import hashlib
@@ -14,13 +14,12 @@ import os
 import pathlib
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import unittest
 
-from rank_environment import DEVICE, RAM, VRAM, rank_environment, shares_gpus
+from rank_environment import DEVICE, RAM, VRAM, free_port, rank_environment, shares_gpus
 
 MAREA, WORK, QUICK = "", pathlib.Path(), False
 SECONDS_MAX = 120  # of one run; it takes a few
@@ -135,9 +134,7 @@ def launch(world, words, folder):
 
 def start_each(world, words, folder):
     """Ranks that share GPUs: each has an environment of its own."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
+    port = free_port()
     ranks = [subprocess.Popen([MAREA, *words], cwd=folder, stdin=subprocess.DEVNULL,
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                               env={**os.environ, **rank_environment(rank, world, port)})
