@@ -7,7 +7,7 @@
 # `marea train`, e.g. "llama-1b ds_gpu_ram --vram 12GiB". Each runs STEPS steps (6) of 2048-token
 # samples; a line gives the median of the steps after the first, and the peaks beside what was
 # predicted; nvidia-smi's own count of VRAM stands beside ours. GPUS=N trains with N ranks, each on a GPU
-# of its own (gpu_ranks.sh compares). MAREA names the program, WORK a
+# of its own (gpu_ranks.sh compares), and says how much of their collectives computation did not hide. MAREA names the program, WORK a
 # folder on the disk that NVMe cases use. Where libraries of torch are not beside the program,
 # LD_LIBRARY_PATH must name them.
 set -euo pipefail
@@ -72,4 +72,5 @@ print("  stalls (s a step): " + ", ".join(f"{lane} {value / len(lines):.3f}"
 print("  busy (s a step): " + ", ".join(f"{lane} {value['busy_seconds'] / len(lines):.3f}"
                                         for lane, value in summary["lanes"].items() if value["op_count"]))
 PYTHON
+  ((gpus == 1)) || python3 "$here/bench/trace_overlap.py" "$out/trace.json" --turns 1:4 | grep comm
 done

@@ -1,7 +1,8 @@
 // Micro-benchmarks of swap, and the swapper end to end beside the drive alone.
 //
 //   BM_Checksum, BM_StagingCopy   what each chunk costs on its way
-//   BM_Raw                        half reads, half writes through io alone, 1 MiB x 32
+//   BM_Raw                        as many bytes through io alone, 1 MiB x 32: half reads, half
+//                                 writes, each in order, from one slot to the other
 //   BM_Turns/update               every optimizer state through executor, swapper, staging and
 //                                 checksums, with the optimizer itself done at once
 //   BM_Turns/step                 a whole training step, in whose backward the drive rests
@@ -43,7 +44,8 @@ namespace {
 
 constexpr uint64_t kRequestBytes = kMiB;
 constexpr uint32_t kQueueDepth = 32;
-constexpr uint64_t kRawFileBytes = kGiB + kGiB / 4;  // as much as BM_Turns keeps on the drive
+constexpr uint64_t kStateBytes = kGiB + kGiB / 4;  // what BM_Turns reads and writes in a turn
+constexpr int kTurns = 4;                            // of an iteration
 
 std::string BenchFolder() {
   const char* const folder = std::getenv("MAREA_BENCH_DIR");
@@ -88,7 +90,7 @@ BENCHMARK(BM_StagingCopy)->Arg(64 << 10)->Arg(8 << 20)->Arg(256 << 20)->UseRealT
 
 void BM_Raw(benchmark::State& state) {
   const std::string path = BenchFolder() + "/marea-swap-bench.data";
-  DataFile file = DataFile::Create(path, kRawFileBytes).value();
+  DataFile file = DataFile::Create(path, 2 * kStateBytes).value();
   const PinnedArena arena = MakeFilledArena(kQueueDepth * kRequestBytes);
   const std::array files = {DeviceFile{file.fd(), file.path()}};
   const std::array buffers = {arena.bytes()};
@@ -99,9 +101,13 @@ void BM_Raw(benchmark::State& state) {
   std::vector<IoCompletion> done(kQueueDepth, IoCompletion{0, Status::Ok()});
   uint64_t count = 0;
   const auto submit = [&](uint64_t slot) {
-    const IoRequest request = {count % 2 == 0 ? IoDirection::kRead : IoDirection::kWrite,
+    // As in a store: a turn reads what the one before wrote.
+    const bool reads = count % 2 == 0;
+    const uint64_t done_bytes = count / 2 * kRequestBytes;
+    const uint64_t slot_begin = (done_bytes / kStateBytes + (reads ? 0 : 1)) % 2 * kStateBytes;
+    const IoRequest request = {reads ? IoDirection::kRead : IoDirection::kWrite,
                                0,
-                               count * kRequestBytes % kRawFileBytes,
+                               slot_begin + done_bytes % kStateBytes,
                                arena.bytes().data() + slot * kRequestBytes,
                                kRequestBytes,
                                slot};
@@ -110,7 +116,7 @@ void BM_Raw(benchmark::State& state) {
   };
   uint64_t bytes = 0;
   for (auto _ : state) {
-    const uint64_t end = count + kRawFileBytes / kRequestBytes;
+    const uint64_t end = count + 2 * kTurns * kStateBytes / kRequestBytes;
     for (uint64_t slot = 0; slot < kQueueDepth; ++slot) submit(slot);
     while (device->in_flight() > 0) {
       const size_t reaped = device->Reap(done, ReapWait::kUntilOne);
@@ -200,6 +206,7 @@ void BM_Turns(benchmark::State& state, StepMask mask) {
   const std::array buffers = {ram.bytes(), bounce.bytes()};
   const StorePath path{.path = BenchFolder(), .bytes_max = 16 * kGiB};
   NvmeTierOptions options;
+  options.slots = 2;  // as a run has that can resume
   options.device.queue_depth = kQueueDepth;
   options.device.request_bytes = kRequestBytes;
   const std::unique_ptr<NvmeTier> tier =
@@ -217,7 +224,6 @@ void BM_Turns(benchmark::State& state, StepMask mask) {
       if (turn > 0) status = executor.WaitForTurn(turn - 1);
     }
   };
-  constexpr int kTurns = 4;
   turns({.train = true, .micro_count = 1}, 1);
   const SwapSnapshot before = stats.Snapshot();
   const double begin = SteadySeconds();

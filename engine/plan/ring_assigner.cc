@@ -19,11 +19,15 @@ class RingState {
  public:
   explicit RingState(uint64_t bytes) : bytes_(bytes) {}
 
-  // The first offset at or after the head where `bytes` fit, wrapping once; UINT64_MAX if none.
+  // The first offset at or after the head where `bytes` fit, wrapping once; UINT64_MAX if none. Where
+  // a value there would leave no room for another of its size, and one at the ring's start would, it
+  // goes to the start: values of different sizes would else cut the ring into pieces.
   uint64_t Find(uint64_t bytes, uint32_t now) {
     std::erase_if(live_, [&](const Live& value) { return value.last < now; });
-    const uint64_t offset = FindFrom(head_, bytes);
-    return offset == UINT64_MAX ? FindFrom(0, bytes) : offset;
+    const uint64_t ahead = FindFrom(head_, bytes);
+    const uint64_t start = FindFrom(0, bytes);
+    if (ahead == UINT64_MAX) return start;
+    return LeavesRoom(ahead, bytes) || !LeavesRoom(start, bytes) ? ahead : start;
   }
 
   void Take(const Live& value) {
@@ -49,6 +53,13 @@ class RingState {
       at = value.end;
     }
     return at + bytes <= bytes_ ? at : UINT64_MAX;
+  }
+
+  // Would as many bytes more find place, with a value at `offset`?
+  bool LeavesRoom(uint64_t offset, uint64_t bytes) const {
+    RingState with = *this;
+    with.Take({offset, offset + bytes, kNone});
+    return with.FindFrom(0, bytes) != UINT64_MAX;
   }
 
   uint64_t bytes_;

@@ -96,38 +96,77 @@ TEST(PlanRanks, AllRanksCallTheSameCollectivesInTheSameOrder) {
 }
 
 // A block's backward runs while the sums of the block above are scattered: it waits for none of
-// them, nor for a gather behind them.
+// them, nor for a gather behind them. Returns how many pairs of ops were looked at.
+uint64_t ExpectNoWaitForScatters(const ModelShape& model, const StepPlan& plan) {
+  const std::vector<int64_t> before = CommBefore(plan);
+  const auto elements = [&](uint32_t block) {
+    uint64_t sum = 0;
+    for (const uint32_t group : model.blocks[block].groups) sum += model.groups[group].elements;
+    return sum;
+  };
+  uint64_t pairs = 0;
+  for (size_t i = 0; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    if (op.kind != OpKind::kBackward || op.block == 0) continue;
+    for (const Op& other : plan.ops) {
+      const bool above = other.kind == OpKind::kReduceScatter && other.block == op.block + 1;
+      if (!above || elements(op.block) > elements(op.block + 1)) continue;
+      EXPECT_LT(before[i], other.position)
+          << Describe(plan, op) << " waits for " << Describe(plan, other);
+      ++pairs;
+    }
+  }
+  return pairs;
+}
+
 TEST(PlanRanks, BackwardWaitsForNoScatterOfTheBlockAbove) {
   uint64_t pairs = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     for (uint32_t stage = 0; stage < kStages; ++stage) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed << " stage " << stage);
       RankCase one(seed, {2, 1, stage, 0});
       one.base.spec.weight_ring_bytes *= 2;
       one.base.spec.accumulator_ring_bytes *= 2;
-      const StepPlan plan = one.Compile();
-      const std::vector<int64_t> before = CommBefore(plan);
-      const auto elements = [&](uint32_t block) {
-        uint64_t sum = 0;
-        for (const uint32_t group : one.base.model.blocks[block].groups) {
-          sum += one.base.model.groups[group].elements;
-        }
-        return sum;
-      };
-      for (size_t i = 0; i < plan.ops.size(); ++i) {
-        const Op& op = plan.ops[i];
-        if (op.kind != OpKind::kBackward || op.block == 0) continue;
-        for (const Op& other : plan.ops) {
-          const bool above = other.kind == OpKind::kReduceScatter && other.block == op.block + 1;
-          if (!above || elements(op.block) > elements(op.block + 1)) continue;
-          EXPECT_LT(before[i], other.position)
-              << "seed " << seed << " stage " << stage << ": " << Describe(plan, op)
-              << " waits for " << Describe(plan, other);
-          ++pairs;
-        }
-      }
+      pairs += ExpectNoWaitForScatters(one.base.model, one.Compile());
     }
   }
   EXPECT_GT(pairs, 100u);
+}
+
+// Rings as the planner sizes them, for layers larger than what is around them: a value of another
+// size, the head's or the embedding's, must not split the ring.
+TEST(PlanRanks, BackwardWaitsForNoScatterWhereBlocksDifferInSize) {
+  constexpr uint32_t kLayers = 4;
+  for (const uint64_t around : {1u, 2u, 3u, 4u}) {
+    ModelShape model;
+    const auto add = [&](BlockKind kind, uint64_t size) {
+      GroupShape group;
+      group.elements = group.parameters = 4 * kGroupAlignElements * size;
+      model.groups.push_back(group);
+      BlockShape block;
+      block.name = "block";
+      block.kind = kind;
+      block.groups = {static_cast<uint32_t>(model.groups.size() - 1)};
+      block.input_bytes = block.output_bytes = 4096;
+      model.blocks.push_back(block);
+    };
+    add(BlockKind::kEmbedding, around);
+    for (uint32_t layer = 0; layer < kLayers; ++layer) add(BlockKind::kLayer, 4);
+    add(BlockKind::kHead, around);
+    PlanSpec spec;
+    spec.model = &model;
+    spec.partition = {2, 1, 3, 0};
+    spec.placement.homes.resize(model.groups.size());
+    for (auto& homes : spec.placement.homes) homes.fill(Tier::kRam);
+    const RingMinimum least = MinimumRings(spec);
+    spec.weight_ring_bytes = 3 * least.weight_bytes;
+    spec.accumulator_ring_bytes = 2 * least.accumulator_bytes;
+    spec.staging_ring_bytes = 4 * least.staging_bytes;
+    Result<StepPlan> plan = CompileStepPlan(spec);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    SCOPED_TRACE(testing::Message() << "around " << around);
+    EXPECT_GE(ExpectNoWaitForScatters(model, plan.value()), kLayers - 1);
+  }
 }
 
 TEST(PlanRanks, WhatAStagePartitionsFallsAsTheNumberOfRanks) {

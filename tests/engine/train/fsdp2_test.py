@@ -2,10 +2,10 @@
 
     fsdp2_test.py MAREA [--marea-ranks N] CASE...
 
-Both sides compute in fp32 on the CPU. FSDP2 (`fully_shard` over Gloo) shards each block and the
-root, and sums gradients over ranks and micro-batches as the loss weights its tokens: every pass ends
-in a short step, so that the ranks' shares differ. MAREA's ranks share the same global batch; with
---marea-ranks 1 it takes it alone.
+Both sides compute in fp32 on the CPU, or on GPUs as rank_environment.py says. FSDP2 (`fully_shard`
+over Gloo or NCCL) shards each block and the root, and sums gradients over ranks and micro-batches as
+the loss weights its tokens: every pass ends in a short step, so that the ranks' shares differ.
+MAREA's ranks share the same global batch; with --marea-ranks 1 it takes it alone.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from torch.distributed.fsdp import fully_shard
 
 import parity_test
 from parity_test import BETAS, CLIPPING, DECAY, EPSILON, LENGTH, MICRO_BATCH, STEPS
-from rank_environment import free_port
+from rank_environment import DEVICE, free_port, rank_environment, shares_gpus
 
 RANKS = 2
 GLOBAL_BATCH = MICRO_BATCH * parity_test.ROUNDS
@@ -40,7 +40,7 @@ def blocks_of(model):
 
 
 def shard(model):
-    mesh = init_device_mesh("cpu", (RANKS,))
+    mesh = init_device_mesh(DEVICE, (RANKS,))
     for block in blocks_of(model):
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -66,12 +66,12 @@ def train_rank(model, tokens, rank):
     for step in range(STEPS):
         samples = parity_test.step_samples(step)
         rounds = rounds_of(samples, rank)
-        loss_sum = torch.zeros(())
+        loss_sum = torch.zeros((), device=DEVICE)
         for number, numbers in enumerate(rounds):
             model.set_requires_gradient_sync(number == len(rounds) - 1)
             rows = torch.stack([tokens[(s or 0) * LENGTH:(s or 0) * LENGTH + LENGTH + 1]
                                 for s in numbers])
-            weights = torch.tensor([[0.0 if s is None else 1.0] for s in numbers])
+            weights = torch.tensor([[0.0 if s is None else 1.0] for s in numbers], device=DEVICE)
             logits = model(input_ids=rows[:, :-1], use_cache=False).logits.float()
             losses = torch.nn.functional.cross_entropy(logits.transpose(1, 2), rows[:, 1:],
                                                        reduction="none")
@@ -90,15 +90,17 @@ def train_rank(model, tokens, rank):
 def rank_main(folder):
     """One FSDP2 rank, a process of its own, started with torchrun's environment."""
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo")
+    if DEVICE == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.distributed.init_process_group("nccl" if DEVICE == "cuda" else "gloo")
     rank = torch.distributed.get_rank()
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        folder / "model", attn_implementation="eager", dtype=torch.float32)
+        folder / "model", attn_implementation="eager", dtype=torch.float32).to(DEVICE)
     model.train()
     shard(model)
     tokens = numpy.fromfile(folder / "tokens.bin", dtype=numpy.uint16).astype(numpy.int64)
-    lines = train_rank(model, torch.from_numpy(tokens), rank)
-    weights = {name: value.full_tensor() for name, value in model.named_parameters()}
+    lines = train_rank(model, torch.from_numpy(tokens).to(DEVICE), rank)
+    weights = {name: value.full_tensor().cpu() for name, value in model.named_parameters()}
     if rank == 0:
         torch.save({"lines": lines, "weights": weights}, folder / "fsdp2.pt")
     torch.distributed.barrier()
@@ -106,11 +108,10 @@ def rank_main(folder):
 
 
 def train_fsdp2(folder):
-    port = str(free_port())
-    ranks = [subprocess.Popen(
-        [sys.executable, __file__, "--fsdp2-rank", str(folder)],
-        env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(RANKS), "LOCAL_RANK": str(rank),
-             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}) for rank in range(RANKS)]
+    port = free_port()
+    ranks = [subprocess.Popen([sys.executable, __file__, "--fsdp2-rank", str(folder)],
+                              env={**os.environ, **rank_environment(rank, RANKS, port)})
+             for rank in range(RANKS)]
     try:
         statuses = [process.wait(timeout=300) for process in ranks]
     finally:
@@ -129,7 +130,7 @@ def train_marea(marea, folder, ranks):
         [marea, "launch", "--ranks", str(ranks), "--", "train", "--model", folder / "model",
          "--data", folder / "tokens.bin", "--config", folder / "ds.json", "--output",
          folder / "out", "--sequence-length", str(LENGTH), "--steps", str(STEPS), "--seed",
-         str(parity_test.SEED), "--threads", "1", "--device", "cpu"],
+         str(parity_test.SEED), "--threads", "1", "--device", DEVICE],
         capture_output=True, text=True)
     if run.returncode != 0:
         sys.exit(f"marea launch: exit {run.returncode}\n{run.stderr}")
@@ -174,6 +175,8 @@ def main():
     if words.fsdp2_rank:
         rank_main(words.fsdp2_rank)
         return
+    if shares_gpus(RANKS):
+        sys.exit(f"FSDP2's {RANKS} ranks need a GPU each")
     checks = parity_test.Checks()
     for case in words.cases:
         check_case(words.marea, case, words.marea_ranks, checks)
