@@ -45,7 +45,7 @@ namespace {
 constexpr uint64_t kRequestBytes = kMiB;
 constexpr uint32_t kQueueDepth = 32;
 constexpr uint64_t kStateBytes = kGiB + kGiB / 4;  // what BM_Turns reads and writes in a turn
-constexpr int kTurns = 4;                            // of an iteration
+constexpr int kTurns = 4;                          // of an iteration
 
 std::string BenchFolder() {
   const char* const folder = std::getenv("MAREA_BENCH_DIR");

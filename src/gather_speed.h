@@ -4,7 +4,7 @@
 //
 // Method: every rank's part lies in its place of one buffer in VRAM (in RAM on the CPU), as a
 // gathered group does; after a first gather, whose bytes are compared, rank 0 says how often to
-// repeat it. The figure is rank 0's median.
+// repeat it, four at a time. The figure is rank 0's median.
 //
 // Thread rule: the command's thread, once in a process. Blocks for about the given seconds.
 #pragma once

@@ -1,6 +1,7 @@
 #include "engine/plan/plan_compiler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/plan/ring_assigner.h"
 #include "engine/plan/weight_flow.h"
@@ -39,8 +40,9 @@ struct PendingReduce {
 //   compute   backward(b)                 backward(b-1)   reduce(b)         backward(b-2)
 //   comm                    gather(b-1)   scatter(b)      gather(b-2)       scatter(b-1)
 //
-// (a gather starts as soon as there is a slot for it). With less room each block is settled before
-// the next one begins.
+// (a gather starts as soon as there is a slot for it). In forward the next block's weights come
+// before a block computes: those that the GPU updates are updated in time for their gather. With
+// less room each block is settled before the next one begins.
 enum class Overlap : uint8_t { kNone, kNextBlock };
 
 class Compiler : WeightFlow {
@@ -70,12 +72,18 @@ class Compiler : WeightFlow {
 
   void EmitWave(const Wave& wave) {
     const uint32_t last = static_cast<uint32_t>(model_.blocks.size()) - 1;
-    std::vector<Piece> inputs;
-    for (uint32_t block = 0; block < last; ++block) EmitForward(wave, block, inputs);
-    BlockSums above = EmitHead(wave, last, inputs);
     const bool ahead = overlap_ == Overlap::kNextBlock;
+    std::vector<Piece> inputs;
+    std::vector<Piece> weights = ForwardWeights(wave, 0);
+    for (uint32_t block = 0; block < last; ++block) {
+      std::vector<Piece> next;
+      if (ahead) next = ForwardWeights(wave, block + 1);
+      EmitForward(wave, block, weights, inputs);
+      weights = ahead ? std::move(next) : ForwardWeights(wave, block + 1);
+    }
+    BlockSums above = EmitHead(wave, last, weights, inputs);
     for (uint32_t block = last; block-- > 0;) {
-      std::vector<Piece> weights;
+      weights.clear();
       if (ahead && block > 0) weights = WeightsOf(wave, block, When::kIfTrain, false);
       Settle(wave, above);
       // The sums of a larger block would not find room beside these.
@@ -107,8 +115,13 @@ class Compiler : WeightFlow {
     return weights;
   }
 
-  void EmitForward(const Wave& wave, uint32_t block, std::vector<Piece>& inputs) {
-    const std::vector<Piece> weights = WeightsOf(wave, block, When::kIfForward, wave.index == 0);
+  // For the first use in a wave; the step's first wave updates them on the way.
+  std::vector<Piece> ForwardWeights(const Wave& wave, uint32_t block) {
+    return WeightsOf(wave, block, When::kIfForward, wave.index == 0);
+  }
+
+  void EmitForward(const Wave& wave, uint32_t block, const std::vector<Piece>& weights,
+                   std::vector<Piece>& inputs) {
     const uint32_t batch = builder_.NewBatch();
     std::vector<Piece> outputs;
     for (uint32_t micro = wave.first; micro < wave.end; ++micro) {
@@ -132,8 +145,8 @@ class Compiler : WeightFlow {
                           builder_.Whole(activation_homes_.at({block, i})));
   }
 
-  BlockSums EmitHead(const Wave& wave, uint32_t block, const std::vector<Piece>& inputs) {
-    const std::vector<Piece> weights = WeightsOf(wave, block, When::kIfForward, wave.index == 0);
+  BlockSums EmitHead(const Wave& wave, uint32_t block, const std::vector<Piece>& weights,
+                     const std::vector<Piece>& inputs) {
     const uint32_t batch = builder_.NewBatch();  // all that backward of this block holds at once
     const std::vector<Piece> sums = AccumulatorsOf(wave, block, batch);
     for (uint32_t micro = wave.first; micro < wave.end; ++micro) {

@@ -19,9 +19,9 @@ class RingState {
  public:
   explicit RingState(uint64_t bytes) : bytes_(bytes) {}
 
-  // The first offset at or after the head where `bytes` fit, wrapping once; UINT64_MAX if none. Where
-  // a value there would leave no room for another of its size, and one at the ring's start would, it
-  // goes to the start: values of different sizes would else cut the ring into pieces.
+  // The first offset at or after the head where `bytes` fit, wrapping once; UINT64_MAX if none.
+  // Where a value there would leave no room for another of its size, and one at the ring's start
+  // would, it goes to the start: values of different sizes would else cut the ring into pieces.
   uint64_t Find(uint64_t bytes, uint32_t now) {
     std::erase_if(live_, [&](const Live& value) { return value.last < now; });
     const uint64_t ahead = FindFrom(head_, bytes);
