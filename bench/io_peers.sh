@@ -54,7 +54,7 @@ take() {
     tail -n 5 "$work/err" "$work/out" >&2
     fail "$peer failed: $*"
   fi
-  "$python" "$here/io_peers.py" read "$peer" "$work/out" >>"$figures"
+  "$python" "$here/io_peers.py" read "$peer" "$work/out" | tee -a "$figures" >&2
 }
 
 run_marea() {

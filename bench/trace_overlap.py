@@ -9,6 +9,7 @@ bare, longest first, so that the first and last group can be told from the rest.
 
 import argparse
 import json
+import signal
 
 COMPUTE = "compute"
 
@@ -72,4 +73,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as for `head`
     main()

@@ -19,6 +19,7 @@
 #include "src/bench/fio_peer.h"
 #include "src/bench/machine_report.h"
 #include "src/bench/replay.h"
+#include "src/bench/stopped.h"
 #include "src/bench/sweep.h"
 #include "src/bench_flags.h"
 #include "src/bench_progress.h"
@@ -281,7 +282,7 @@ class BenchCommand {
       comparison.marea_cpu.push_back(ours.cpu_core_ms_per_gb());
       progress_.Announce(fmt::format("fio {}", WorkloadName(kind)), 0);
       const Result<FioFigure> theirs = RunFio(job);
-      if (stop_requested) return Status::Cancelled("stopped before the end; no file is left");
+      if (stop_requested) return Stopped();
       if (!theirs.ok()) return theirs.status();
       comparison.fio_rates.push_back(theirs.value().bytes_per_second);
       comparison.fio_cpu.push_back(theirs.value().cpu_core_ms_per_gb);

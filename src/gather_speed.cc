@@ -20,6 +20,7 @@
 #include "io/units.h"
 #include "src/bench/fio_peer.h"
 #include "src/bench/page_stamps.h"
+#include "src/bench/stopped.h"
 #include "swap/cpu_device.h"
 #include "swap/cuda_device.h"
 #include "swap/gpu_probe.h"
@@ -83,7 +84,7 @@ class GatherMeter {
     std::vector<double> seconds(repeats);
     for (double& each : seconds) {
       if (options.stop != nullptr && *options.stop) {
-        return Status::Cancelled("stopped before the end; no file is left");
+        return Stopped();
       }
       const double start = SteadySeconds();
       MAREA_RETURN_IF_ERROR(Gather(kGathersTogether));

@@ -42,6 +42,18 @@ bool Active(const Op& op, const StepMask& mask) {
   return false;
 }
 
+uint64_t TransferBytes(const Op& op) {
+  switch (op.kind) {
+    case OpKind::kRead:
+    case OpKind::kWrite:
+    case OpKind::kCopyIn:
+    case OpKind::kCopyOut:
+      return op.accesses.empty() ? 0 : op.accesses.front().bytes;
+    default:
+      return 0;
+  }
+}
+
 std::string Describe(const StepPlan& plan, const Op& op) {
   std::string text =
       fmt::format("{:<10} #{:<5} {:<16}", LaneName(op.lane), op.position, OpKindName(op.kind));

@@ -169,6 +169,9 @@ struct StepPlan {
 // Does `op` run in a turn with this mask?
 bool Active(const Op& op, const StepMask& mask);
 
+// Bytes that an op moves between tiers; 0 for compute, optimizer and collectives.
+uint64_t TransferBytes(const Op& op);
+
 // One line for people: "cpu #12 update block 3 group 2 chunk 0 | waits h2d>=4 | rw ram[4096+512]".
 std::string Describe(const StepPlan& plan, const Op& op);
 

@@ -5,21 +5,6 @@
 #include "io/check.h"
 
 namespace marea {
-namespace {
-
-uint64_t BytesMoved(const Op& op) {
-  switch (op.kind) {
-    case OpKind::kRead:
-    case OpKind::kWrite:
-    case OpKind::kCopyIn:
-    case OpKind::kCopyOut:
-      return op.accesses[0].bytes;
-    default:
-      return 0;
-  }
-}
-
-}  // namespace
 
 SwapStats::SwapStats(const StepPlan& plan, ClockFunction clock)
     : plan_(plan), clock_(std::move(clock)) {}
@@ -35,7 +20,7 @@ void SwapStats::OnComplete(uint32_t op_index, uint64_t /*turn*/, double seconds)
   Meter& meter = meters_[static_cast<size_t>(op.lane)];
   MutexLock lock(meter.mutex);
   MAREA_CHECK(meter.in_flight > 0, "an op finishes that did not start");
-  meter.totals.bytes += BytesMoved(op);
+  meter.totals.bytes += TransferBytes(op);
   ++meter.totals.op_count;
   if (--meter.in_flight == 0) meter.totals.busy_seconds += seconds - meter.busy_since;
 }

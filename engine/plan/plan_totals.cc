@@ -2,18 +2,6 @@
 
 namespace marea {
 
-uint64_t TransferBytes(const Op& op) {
-  switch (op.kind) {
-    case OpKind::kRead:
-    case OpKind::kWrite:
-    case OpKind::kCopyIn:
-    case OpKind::kCopyOut:
-      return op.accesses.empty() ? 0 : op.accesses.front().bytes;
-    default:
-      return 0;
-  }
-}
-
 PlannedLanes CountLanes(const StepPlan& plan, const StepMask& mask) {
   PlannedLanes lanes{};
   for (const Op& op : plan.ops) {

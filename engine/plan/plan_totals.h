@@ -17,9 +17,6 @@ struct PlannedLane {
 
 using PlannedLanes = std::array<PlannedLane, kLaneCount>;  // by Lane
 
-// Bytes that an op moves between tiers; 0 for compute, optimizer and collectives.
-uint64_t TransferBytes(const Op& op);
-
 // Of the ops that run in a turn with this mask.
 PlannedLanes CountLanes(const StepPlan& plan, const StepMask& mask);
 

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/checkpoint/atomic_file.h"
-#include "engine/plan/plan_totals.h"
 #include "engine/report/lane_json.h"
 #include "engine/report/version.h"
 

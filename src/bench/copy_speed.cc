@@ -11,6 +11,7 @@
 #include "io/pinned_arena.h"
 #include "io/units.h"
 #include "src/bench/page_stamps.h"
+#include "src/bench/stopped.h"
 
 namespace marea {
 namespace {
@@ -75,7 +76,7 @@ class CopyLoop {
     }
     MAREA_RETURN_IF_ERROR(status_);
     if (options.stop != nullptr && *options.stop) {
-      return Status::Cancelled("stopped before the end; no file is left");
+      return Stopped();
     }
     std::array<double, 2> rates{};
     for (size_t side = 0; side < sides_.size(); ++side) {

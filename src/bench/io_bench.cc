@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "io/check.h"
+#include "src/bench/stopped.h"
 #include "src/bench/stream_runner.h"
 
 namespace marea {
@@ -164,7 +165,7 @@ class Watcher {
     }
     CheckSilence(snapshot, now);
     if (watch_.stop != nullptr && watch_.stop->load()) {
-      return Drain(Status::Cancelled("stopped before the end; no file is left"));
+      return Drain(Stopped());
     }
     for (const auto& runner : runners_) {
       if (runner->ended() && !runner->status().ok()) return Drain(Status::Ok());

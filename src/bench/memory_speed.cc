@@ -15,6 +15,7 @@
 #include "io/units.h"
 #include "src/bench/fio_peer.h"
 #include "src/bench/page_stamps.h"
+#include "src/bench/stopped.h"
 
 namespace marea {
 namespace {
@@ -116,7 +117,7 @@ Result<double> MedianRunSeconds(const SpeedOptions& options, const std::function
   const Clock::time_point start = Clock::now();
   while (runs.size() < kRunsMin || seconds_since(start) < options.seconds) {
     if (options.stop != nullptr && *options.stop) {
-      return Status::Cancelled("stopped before the end; no file is left");
+      return Stopped();
     }
     const Clock::time_point begin = Clock::now();
     MAREA_RETURN_IF_ERROR(body());
