@@ -30,7 +30,7 @@ for case in "$@"; do
   echo "##### $case: 1 GPU"
   train 1 "$case"
   one=$rate
-  for p2p in 1 0; do
+  for p2p in 0 1; do
     echo "##### $case: $gpus GPUs, NCCL_P2P_DISABLE=$p2p"
     NCCL_P2P_DISABLE=$p2p train "$gpus" "$case"
     python3 -c 'import sys; one, many, n = map(int, sys.argv[1:])

@@ -6,10 +6,10 @@
 # A CASE is one quoted word: a model of configs/, a config of configs/ and more flags of
 # `marea train`, e.g. "llama-1b ds_gpu_ram --vram 12GiB". Each runs STEPS steps (6) of 2048-token
 # samples; a line gives the median of the steps after the first, and the peaks beside what was
-# predicted; nvidia-smi's own count of VRAM stands beside ours. GPUS=N trains with N ranks, each on a GPU
-# of its own (gpu_ranks.sh compares), and says how much of their collectives computation did not hide. MAREA names the program, WORK a
-# folder on the disk that NVMe cases use. Where libraries of torch are not beside the program,
-# LD_LIBRARY_PATH must name them.
+# predicted; nvidia-smi's own count of VRAM stands beside ours. GPUS=N trains with N ranks, each on
+# a GPU of its own (gpu_ranks.sh compares), and says how much of their collectives computation did
+# not hide. MAREA names the program, WORK a folder on the disk that NVMe cases use. Where libraries
+# of torch are not beside the program, LD_LIBRARY_PATH must name them.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 marea=${MAREA:-$here/build/marea}

@@ -51,14 +51,16 @@ def main():
              if event["name"] == "thread_name"}
     ops = [event for event in events if event["ph"] == "X"]
     turns = sorted({op["args"]["turn"] for op in ops})
-    first, last = (map(int, words.turns.split(":")) if words.turns else (turns[0], turns[-1]))
-    ops = [op for op in ops if first <= op["args"]["turn"] <= last]
+    if words.turns:
+        first, last = map(int, words.turns.split(":"))
+        turns = [turn for turn in turns if first <= turn <= last]
+    ops = [op for op in ops if op["args"]["turn"] in turns]
     spans = {}
     for op in ops:
         lane = lanes[op["tid"]].split()[0]
         spans.setdefault(lane, []).append((op["ts"], op["ts"] + op["dur"]))
     merged = {lane: union(each) for lane, each in spans.items()}
-    count = last - first + 1
+    count = len(turns)
     for lane, each in merged.items():
         busy = sum(end - begin for begin, end in each)
         alone = "" if lane == COMPUTE else f", bare {bare(each, merged[COMPUTE]) / count / 1e6:.4f}"
