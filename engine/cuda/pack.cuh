@@ -8,6 +8,9 @@
 
 namespace marea {
 
+// The widest load and store of a thread.
+inline constexpr int kPackBytes = 16;
+
 template <typename T, int kWidth>
 struct alignas(sizeof(T) * kWidth) Pack {
   T at[kWidth];

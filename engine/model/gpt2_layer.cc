@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "engine/model/layer_ops.h"
 #include "engine/model/layers.h"
 #include "io/check.h"
 
@@ -45,10 +46,8 @@ at::Tensor Attention(const ModelConfig& config, std::span<const at::Tensor> weig
   return Conv1d(attended, weights[kOutWeight], weights[kOutBias]);
 }
 
-at::Tensor Mlp(std::span<const at::Tensor> weights, const at::Tensor& x) {
-  at::Tensor inner = Conv1d(x, weights[kUpWeight], weights[kUpBias]);
-  inner = at::gelu(inner, "tanh");
-  return Conv1d(inner, weights[kDownWeight], weights[kDownBias]);
+at::Tensor Inner(std::span<const at::Tensor> weights, const at::Tensor& x) {
+  return at::gelu(Conv1d(x, weights[kUpWeight], weights[kUpBias]), "tanh");
 }
 
 }  // namespace
@@ -61,8 +60,9 @@ at::Tensor Gpt2Layer(const ModelConfig& config, std::span<const at::Tensor> weig
       Attention(config, weights,
                 LayerNorm(x, weights[kNorm1Weight], weights[kNorm1Bias], epsilon)) +
       x;
-  return middle +
-         Mlp(weights, LayerNorm(middle, weights[kNorm2Weight], weights[kNorm2Bias], epsilon));
+  const at::Tensor inner =
+      Inner(weights, LayerNorm(middle, weights[kNorm2Weight], weights[kNorm2Bias], epsilon));
+  return AddLastProduct(middle, inner, weights[kDownWeight], weights[kDownBias]);
 }
 
 }  // namespace marea

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -17,6 +18,8 @@
 #include "engine/model/embedding_cuda.h"
 #include "engine/model/loss_cuda.h"
 #include "engine/model/reduce_cuda.h"
+#include "engine/model/rope_cuda.h"
+#include "engine/model/silu_cuda.h"
 #include "engine/model/tensor_views.h"
 #include "engine/model/token_groups.h"
 #include "engine/model/torch_cuda.h"
@@ -182,6 +185,39 @@ void Reduce(ByteSpans uses, ByteSpan held, Precision held_precision, double* squ
       Empty(static_cast<int64_t>(ReduceScratchDoubles(elements)), at::kDouble);
   Check(ReduceUsesOnGpu(sums, elements, held.data(), held_precision,
                         block_sums.mutable_data_ptr<double>(), square_sum, Native()));
+}
+
+at::Tensor Rotate(const at::Tensor& x, const RopeTable& table, Turn turn) {
+  TORCH_CHECK(x.is_contiguous(), "heads are turned in memory order");
+  const int64_t head_dim = table.cosine.size(1);
+  const RopeRows shape = {.rows = static_cast<uint32_t>(x.size(0) * x.size(1)),
+                          .length = static_cast<uint32_t>(x.size(1)),
+                          .heads = static_cast<uint32_t>(x.size(2) / head_dim),
+                          .head_dim = static_cast<uint32_t>(head_dim)};
+  at::Tensor turned = at::empty_like(x);
+  Check(RotateOnGpu(shape, PrecisionOf(x), x.const_data_ptr(), table.cosine.const_data_ptr(),
+                    table.sine.const_data_ptr(), turn, turned.mutable_data_ptr(), Native()));
+  return turned;
+}
+
+at::Tensor SiluTimes(const at::Tensor& gate, const at::Tensor& up) {
+  TORCH_CHECK(gate.is_contiguous() && up.is_contiguous(), "gates are taken in memory order");
+  at::Tensor product = at::empty_like(gate);
+  Check(SiluTimesOnGpu(gate.const_data_ptr(), up.const_data_ptr(), PrecisionOf(gate),
+                       static_cast<uint64_t>(gate.numel()), product.mutable_data_ptr(), Native()));
+  return product;
+}
+
+std::pair<at::Tensor, at::Tensor> SiluTimesGradients(const at::Tensor& gate, const at::Tensor& up,
+                                                     const at::Tensor& output_gradient) {
+  TORCH_CHECK(output_gradient.is_contiguous(), "gradients are taken in memory order");
+  at::Tensor of_gate = at::empty_like(gate);
+  at::Tensor of_up = at::empty_like(up);
+  Check(SiluTimesGradientsOnGpu(gate.const_data_ptr(), up.const_data_ptr(),
+                                output_gradient.const_data_ptr(), PrecisionOf(gate),
+                                static_cast<uint64_t>(gate.numel()), of_gate.mutable_data_ptr(),
+                                of_up.mutable_data_ptr(), Native()));
+  return {of_gate, of_up};
 }
 
 Status Update(const AdamWChunk& chunk, const double* gradient_scale,

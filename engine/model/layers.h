@@ -15,7 +15,8 @@
 
 namespace marea {
 
-// x: [sequences, length, hidden]; so is the result.
+// x: [sequences, length, hidden]; so is the result, which in grad mode is there to be
+// differentiated and has no value (AddLastProduct, layer_ops.h).
 at::Tensor Gpt2Layer(const ModelConfig& config, std::span<const at::Tensor> weights,
                      const at::Tensor& x);
 at::Tensor LlamaLayer(const ModelConfig& config, const RopeTable& rope,

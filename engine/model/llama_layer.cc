@@ -2,6 +2,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/silu.h>
 
+#include "engine/model/layer_ops.h"
 #include "engine/model/layers.h"
 #include "io/check.h"
 
@@ -41,6 +42,20 @@ at::Tensor SplitHeads(const at::Tensor& x, int64_t head_dim) {
   return x.view({x.size(0), x.size(1), -1, head_dim}).transpose(1, 2);
 }
 
+// [sequences, heads, length, head_dim] of a projection, turned by position.
+at::Tensor TurnedHeads(const at::Tensor& projected, const RopeTable& rope, int64_t head_dim) {
+  return projected.is_cuda() ? SplitHeads(RotateHeads(projected, rope), head_dim)
+                             : ApplyRope(SplitHeads(projected, head_dim), rope);
+}
+
+at::Tensor GatedInner(const LinearWeights& gate_of, const LinearWeights& up_of,
+                      const at::Tensor& normed) {
+  at::Tensor gate = gate_of(normed);
+  if (normed.is_cuda()) return SiluTimes(gate, up_of(normed));
+  gate = at::silu(gate);
+  return gate * up_of(normed);
+}
+
 }  // namespace
 
 at::Tensor LlamaLayer(const ModelConfig& config, const RopeTable& rope,
@@ -59,19 +74,17 @@ at::Tensor LlamaLayer(const ModelConfig& config, const RopeTable& rope,
 
   const auto attend = [&] {
     const at::Tensor normed = RmsNorm(x, norm1, config.norm_epsilon);
-    const at::Tensor query = ApplyRope(SplitHeads(query_of(normed), config.head_dim), rope);
-    const at::Tensor key = ApplyRope(SplitHeads(key_of(normed), config.head_dim), rope);
+    const at::Tensor query = TurnedHeads(query_of(normed), rope, config.head_dim);
+    const at::Tensor key = TurnedHeads(key_of(normed), rope, config.head_dim);
     const at::Tensor value = SplitHeads(value_of(normed), config.head_dim);
     return output_of(CausalAttention(query, key, value));
   };
   const at::Tensor middle = x + attend();
-  const auto feed_forward = [&] {
-    const at::Tensor normed = RmsNorm(middle, norm2, config.norm_epsilon);
-    at::Tensor gate = gate_of(normed);
-    gate = at::silu(gate);
-    return down_of(gate * up_of(normed));
+  const auto inner = [&] {
+    return GatedInner(gate_of, up_of, RmsNorm(middle, norm2, config.norm_epsilon));
   };
-  return middle + feed_forward();
+  return AddLastProduct(middle, inner(), down_of.weight.t(),
+                        down_of.bias != nullptr ? *down_of.bias : at::Tensor());
 }
 
 }  // namespace marea

@@ -158,6 +158,7 @@ void AddBlock(ModelShape& model, BlockKind kind, std::string name, uint32_t laye
   block.forward_workspace_bytes = workspace.forward_bytes;
   block.backward_workspace_bytes = workspace.backward_bytes;
   block.forward_flops = BlockForwardFlops(model.config, batch, kind);
+  block.recomputed_flops = BlockRecomputedFlops(model.config, batch, kind);
   model.blocks.push_back(std::move(block));
 }
 

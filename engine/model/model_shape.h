@@ -54,7 +54,8 @@ struct BlockShape {
   uint64_t output_bytes = 0;     // the activation this block writes; 0 for the head
   uint64_t forward_workspace_bytes = 0;
   uint64_t backward_workspace_bytes = 0;
-  double forward_flops = 0;  // one micro-batch, forward only
+  double forward_flops = 0;     // one micro-batch, forward only
+  double recomputed_flops = 0;  // of these, what backward computes (the head: all, once)
 };
 
 // Does torch have a fast product of bf16 matrices on this CPU? Without AVX-512 it has a loop that

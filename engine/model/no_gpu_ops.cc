@@ -48,6 +48,20 @@ void Reduce(ByteSpans /*uses*/, ByteSpan /*held*/, Precision /*held_precision*/,
   NoCuda();
 }
 
+at::Tensor Rotate(const at::Tensor& /*x*/, const RopeTable& /*table*/, Turn /*turn*/) {
+  NoCuda();
+}
+
+at::Tensor SiluTimes(const at::Tensor& /*gate*/, const at::Tensor& /*up*/) {
+  NoCuda();
+}
+
+std::pair<at::Tensor, at::Tensor> SiluTimesGradients(const at::Tensor& /*gate*/,
+                                                     const at::Tensor& /*up*/,
+                                                     const at::Tensor& /*output_gradient*/) {
+  NoCuda();
+}
+
 Status Update(const AdamWChunk& /*chunk*/, const double* /*gradient_scale*/,
               const AdamWConstants& /*constants*/, int /*gpu*/) {
   NoCuda();

@@ -102,13 +102,13 @@ Workspace Gpt2LayerWorkspace(const Sizes& s) {
   // ln_1, qkv, attended, projected, sum; then middle, ln_2 and the two sides of gelu.
   const uint64_t attention = 7 * s.hidden + s.attention_scratch;
   const uint64_t feed_forward = 2 * s.hidden + std::max(2 * s.inner, s.inner + 2 * s.hidden);
-  // Kept for backward: ln_1, qkv (3), attended, middle, ln_2, output, both sides of gelu. On top
-  // come the gradient of gelu's output and of the matrix behind it.
-  const uint64_t down_back = 8 * s.hidden + 3 * s.inner + s.down;
+  // Kept for backward: ln_1, qkv (3), attended, middle, ln_2, both sides of gelu. On top come the
+  // gradient of gelu's output and of the matrix behind it.
+  const uint64_t down_back = 7 * s.hidden + 3 * s.inner + s.down;
   // ln_1, qkv, attended, the gradients of middle, attended, projected and of qkv's parts.
   const uint64_t attention_back = 11 * s.hidden + s.gradients + s.attention_back_scratch;
-  // The input's gradient and all parameters' are handed over together, the output still there.
-  const uint64_t end = 4 * s.hidden + s.gradients;
+  // The input's gradient and all parameters' are handed over together.
+  const uint64_t end = 3 * s.hidden + s.gradients;
   return {std::max(attention, feed_forward) + s.small + s.forward_scratch,
           std::max({down_back, attention_back, end}) + s.small + s.backward_scratch};
 }
@@ -129,23 +129,28 @@ NormSizes RmsNormSizes(const Sizes& s, const ComputeTarget& target) {
 
 Workspace LlamaLayerWorkspace(const Sizes& s, const ComputeTarget& target) {
   const NormSizes norm = RmsNormSizes(s, target);
-  // The norm's result, then RoPE's five tensors for query, or for key beside the turned query; then
-  // attention on all three.
+  // What RoPE holds for query, and for key beside the turned query: five tensors, or both sides of
+  // the GPU's kernel.
+  const uint64_t turn = target.gpu ? 2 : 5;
+  // The norm's result and RoPE's tensors; then attention on query, key and value.
   const uint64_t attention =
-      s.hidden + std::max({5 * s.query, s.query + 5 * s.key,
+      s.hidden + std::max({turn * s.query, s.query + turn * s.key,
                            2 * s.query + 2 * s.key + s.hidden + s.attention_scratch});
   // middle, the norm's result, gate, up and their product, the result.
   const uint64_t feed_forward = 3 * s.hidden + 3 * s.inner;
   const uint64_t forward = std::max({s.hidden + norm.forward, attention, feed_forward});
 
-  // Kept for backward: both norms, query, key, value, attended, middle and output; gate, silu, up.
+  // Kept for backward: both norms, query, key, value, attended and middle; gate, silu (not on a
+  // GPU), up.
   const uint64_t kept = 2 * norm.kept + 2 * s.query + 2 * s.key;
-  // The gradients of the product, of silu and up; the last matrix's.
-  const uint64_t down_back = kept + 2 * s.hidden + 6 * s.inner + s.down;
+  const uint64_t gates = (target.gpu ? 2 : 3) * s.inner;
+  // The gradients of the product, of gate or silu, and of up; the last matrix's.
+  const uint64_t down_back = kept + s.hidden + gates + 3 * s.inner + s.down;
   const uint64_t norm_back = kept + norm.backward + s.gradients;
   const uint64_t attention_back =
       norm.kept + s.hidden + 5 * s.query + 4 * s.key + s.attention_back_scratch + s.gradients;
-  const uint64_t rope_back = norm.kept + 2 * s.hidden + 6 * s.query + 3 * s.key + s.gradients;
+  const uint64_t rope_back =
+      norm.kept + 2 * s.hidden + (turn + 1) * s.query + 3 * s.key + s.gradients;
   return {
       forward + s.small + s.forward_scratch,
       std::max({down_back, norm_back, attention_back, rope_back}) + s.small + s.backward_scratch};
@@ -223,6 +228,13 @@ double BlockForwardFlops(const ModelConfig& config, const BatchShape& batch, Blo
       break;
   }
   return 2 * tokens * hidden * config.vocabulary;
+}
+
+double BlockRecomputedFlops(const ModelConfig& config, const BatchShape& batch, BlockKind kind) {
+  const double forward = BlockForwardFlops(config, batch, kind);
+  if (kind != BlockKind::kLayer) return forward;
+  const double tokens = double{1} * batch.sequences * batch.sequence_length;
+  return forward - 2 * tokens * config.hidden * config.intermediate;
 }
 
 uint64_t ComputeFixedBytes(const ModelConfig& config, const BatchShape& batch, Precision precision,

@@ -27,6 +27,9 @@ Workspace BlockWorkspace(const ModelConfig& config, const BatchShape& batch, Pre
 // Multiply-adds count as two. Attention counts half of the score matrix, since it is causal.
 double BlockForwardFlops(const ModelConfig& config, const BatchShape& batch, BlockKind kind);
 
+// Of these, what backward computes: a layer's but for its last product (AddLastProduct).
+double BlockRecomputedFlops(const ModelConfig& config, const BatchShape& batch, BlockKind kind);
+
 // RoPE's cosines and sines; on a GPU what cuBLAS keeps.
 uint64_t ComputeFixedBytes(const ModelConfig& config, const BatchShape& batch, Precision precision,
                            const ComputeTarget& target);

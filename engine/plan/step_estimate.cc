@@ -102,8 +102,8 @@ struct ArithmeticWork {
   double cpu_parameters = 0;
 };
 
-// Forward is one product for each weight; backward computes it again and then two more, for the
-// gradients of its input and of its weights. The last block does not compute again.
+// Forward is one product for each weight; backward computes most of it again (the head's one op:
+// all of it, once) and then two more, for the gradients of its input and of its weights.
 double OpFlops(const Op& op, const ModelShape& model) {
   if (op.block == kNone) return 0;
   const BlockShape& block = model.blocks[op.block];
@@ -114,7 +114,7 @@ double OpFlops(const Op& op, const ModelShape& model) {
       return block.forward_flops;
     case OpKind::kBackward:
     case OpKind::kForwardBackward:
-      return block.forward_flops * (trainable ? 3 : 2);
+      return block.recomputed_flops + block.forward_flops * (trainable ? 2 : 1);
     default:
       return 0;
   }

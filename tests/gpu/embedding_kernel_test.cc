@@ -83,11 +83,6 @@ class EmbeddingKernelTest : public GpuTest {
     EXPECT_TRUE(SameBits(gpu_token_sums.Get(), token_sums));
     EXPECT_TRUE(SameBits(gpu_position_sums.Get(), position_sums));
   }
-
-  template <typename Element>
-  static constexpr Precision PrecisionOf() {
-    return sizeof(Element) == 2 ? Precision::kBf16 : Precision::kFp32;
-  }
 };
 
 TEST_F(EmbeddingKernelTest, SmallForward) {

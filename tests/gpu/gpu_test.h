@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/model/bf16.h"
+#include "engine/model/model_shape.h"
 #include "swap/cuda_status.h"
 
 namespace marea {
@@ -110,6 +111,12 @@ template <typename T>
 bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() &&
          (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+// The precision whose elements are Element: Bf16 or float.
+template <typename Element>
+constexpr Precision PrecisionOf() {
+  return sizeof(Element) == 2 ? Precision::kBf16 : Precision::kFp32;
 }
 
 // Ordinary values of about `scale`.

@@ -9,11 +9,6 @@
 namespace marea {
 namespace {
 
-template <typename Held>
-constexpr Precision PrecisionOf() {
-  return sizeof(Held) == 2 ? Precision::kBf16 : Precision::kFp32;
-}
-
 enum class Values { kOrdinary, kOfAllKinds };
 
 class ReduceKernelTest : public GpuTest {

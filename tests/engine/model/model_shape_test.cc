@@ -80,6 +80,9 @@ TEST(ModelShapeTest, Llama3HasItsPublishedSize) {
   for (const BlockShape& block : model.blocks) flops += block.forward_flops;
   const double weights = 8030261248.0 - 128256.0 * 4096;
   EXPECT_NEAR(flops, 2 * weights * 2048 + 32.0 * 2 * 2048 * 2048 * 4096, 0.001 * flops);
+  EXPECT_EQ(model.blocks[1].forward_flops - model.blocks[1].recomputed_flops,
+            2.0 * 2048 * 14336 * 4096);
+  EXPECT_EQ(model.blocks.back().forward_flops, model.blocks.back().recomputed_flops);
 }
 
 TEST(ModelShapeTest, Gpt2NamesAndOrientation) {
