@@ -86,6 +86,7 @@ class Watcher {
       slice_ = from.bytes();
       slices_from_ = from.at;
       MAREA_RETURN_IF_ERROR(WaitUntil(limit_.warm_up_seconds + limit_.seconds));
+      MAREA_RETURN_IF_ERROR(WaitForEachQueue(from));
     } else {
       slices_from_ = start_;
       MAREA_RETURN_IF_ERROR(WaitForEnd());
@@ -132,6 +133,20 @@ class Watcher {
     while (Clock::now() < end) {
       std::this_thread::sleep_until(std::min(end, Clock::now() + kTick));
       MAREA_RETURN_IF_ERROR(Look());
+    }
+    return Status::Ok();
+  }
+
+  // Until every stream has moved, since then, what it keeps in flight.
+  Status WaitForEachQueue(const Snapshot& from) {
+    const auto moved = [&](size_t i, const Snapshot& now) {
+      return now.stream_bytes[i] - from.stream_bytes[i] >= runners_[i]->bytes_in_flight_max();
+    };
+    for (size_t i = 0; i < runners_.size(); ++i) {
+      while (!runners_[i]->ended() && !moved(i, Take())) {
+        std::this_thread::sleep_for(kTick);
+        MAREA_RETURN_IF_ERROR(Look());
+      }
     }
     return Status::Ok();
   }

@@ -47,7 +47,9 @@ struct Stream {
 };
 
 struct RunLimit {
-  // The measured window. 0: the workloads end by themselves, and the window is the whole run.
+  // The measured window, and on until as much as each stream keeps in flight has ended in it: a
+  // drive that paused has a rate, too. 0: the workloads end by themselves, the window is the whole
+  // run.
   double seconds = 0;
   double warm_up_seconds = 0;
   // With seconds: end each workload's round instead of the window, which then begins at the start.

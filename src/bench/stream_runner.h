@@ -45,6 +45,7 @@ class StreamRunner {
   bool started() const { return thread_.joinable(); }  // the watcher's thread only
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   IoMode mode() const { return stream_.device->mode().mode; }
+  uint64_t bytes_in_flight_max() const { return stream_.memory.size(); }
   const std::string& path() const { return stream_.files.front()->folder; }
 
   // Once it has ended.
