@@ -27,4 +27,10 @@ struct Bf16 {
 };
 static_assert(sizeof(Bf16) == sizeof(uint16_t));
 
+// The value that an Element (Bf16 or float) holds of it.
+template <typename Element>
+constexpr float Rounded(float value) {
+  return static_cast<float>(Element(value));
+}
+
 }  // namespace marea

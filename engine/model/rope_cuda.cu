@@ -8,12 +8,12 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-// One rounded product plus another, rounded.
+// a * b + c * d: both products rounded, and their sum.
 template <typename Element>
 __device__ Element SumOfProducts(Element a, Element b, Element c, float d) {
-  const auto round = [](float value) { return static_cast<float>(Element(value)); };
-  return Element(__fadd_rn(round(__fmul_rn(static_cast<float>(a), static_cast<float>(b))),
-                           round(__fmul_rn(static_cast<float>(c), d))));
+  return Element(
+      __fadd_rn(Rounded<Element>(__fmul_rn(static_cast<float>(a), static_cast<float>(b))),
+                Rounded<Element>(__fmul_rn(static_cast<float>(c), d))));
 }
 
 // A thread turns kWidth pairs: those at `column` of a head's first half and of its second.

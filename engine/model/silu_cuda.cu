@@ -10,11 +10,6 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-template <typename Element>
-__device__ float Rounded(float value) {
-  return static_cast<float>(Element(value));
-}
-
 template <typename Element, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     SiluTimesKernel(uint64_t first, uint64_t count, const Element* gate, const Element* up,

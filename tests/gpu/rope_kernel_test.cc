@@ -6,11 +6,6 @@ namespace marea {
 namespace {
 
 template <typename Element>
-float Rounded(float value) {
-  return static_cast<float>(Element(value));
-}
-
-template <typename Element>
 std::vector<Element> Turned(const RopeRows& shape, const std::vector<Element>& input,
                             const std::vector<Element>& cosine, const std::vector<Element>& sine,
                             Turn turn) {
